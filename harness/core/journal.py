@@ -1,0 +1,175 @@
+"""Journal records: one canonical JSON line each, chained by hash. Pure: bytes in, values out.
+
+The one rule: `hash` is the SHA-256 of the RFC 8785 form of the record without its `hash`, and `prev` is the
+hash before it, so that a changed, dropped, swapped or cut record is found. The caller does the writing and
+the fsync; a last line that is torn was never acknowledged and may go, a broken middle may not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import rfc8785
+
+VERSION = 1
+GENESIS = "0" * 64
+Kind = Literal["transition", "outcome", "snapshot"]
+FIELDS = frozenset({"v", "seq", "at", "machine", "epoch", "code", "kind", "prev", "hash"})
+LINE_LIMIT_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of a machine's journal. `at` is POSIX seconds here and ISO 8601 with offset on the line."""
+
+    machine: str
+    seq: int
+    at: float
+    epoch: int
+    code: str
+    kind: str
+    body: Mapping[str, Any]
+    prev: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record that is not written yet: the store numbers and chains it."""
+
+    kind: Kind
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first thing wrong with a journal: the record's number, its byte offset, what, and whether it is only
+    a torn last line (which a writer may cut off)."""
+
+    seq: int
+    offset: int
+    what: str
+    torn: bool = False
+
+
+def iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+
+
+def posix(text: str) -> float:
+    """POSIX seconds of an ISO 8601 time; a time without an offset is taken as UTC, never as local time."""
+    when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def canonical(value: Any) -> bytes:
+    return rfc8785.dumps(value)
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(value if isinstance(value, bytes) else canonical(value)).hexdigest()
+
+
+def seal(draft: Draft, *, machine: str, seq: int, at: float, epoch: int, code: str, prev: str) -> Record:
+    """Number, date and chain a draft."""
+    at = posix(iso(at))
+    plain = _plain(machine, seq, at, epoch, code, draft.kind, draft.body, prev)
+    return Record(machine, seq, at, epoch, code, draft.kind, draft.body, prev, digest(plain))
+
+
+def _plain(
+    machine: str, seq: int, at: float, epoch: int, code: str, kind: str, body: Mapping[str, Any], prev: str
+) -> dict[str, Any]:
+    clash = FIELDS & set(body)
+    if clash:
+        raise ValueError(f"a record's body may not use {sorted(clash)}")
+    head = {"v": VERSION, "seq": seq, "at": iso(at), "machine": machine, "epoch": epoch, "code": code}
+    return {**head, "kind": kind, **body, "prev": prev}
+
+
+def line(record: Record) -> bytes:
+    """The record's line, with its newline. Raises ValueError above `LINE_LIMIT_BYTES`: large parts go to blobs."""
+    r = record
+    plain = _plain(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, r.body, r.prev)
+    data = canonical({**plain, "hash": r.hash}) + b"\n"
+    if len(data) > LINE_LIMIT_BYTES:
+        raise ValueError(f"record {r.seq} of {r.machine} has {len(data)} bytes, at most {LINE_LIMIT_BYTES}")
+    return data
+
+
+def parse(raw: bytes) -> Record:
+    """Read one line (without its newline); raises ValueError with a short reason. The hash is checked."""
+    try:
+        d = json.loads(raw)
+    except (ValueError, UnicodeDecodeError, RecursionError) as e:
+        raise ValueError("not JSON") from e
+    if not isinstance(d, dict) or not set(d) >= FIELDS:
+        raise ValueError("not a record")
+    if d["v"] != VERSION:
+        raise ValueError(f"record version {d['v']}, this code reads {VERSION}")
+    try:
+        if canonical(d) != raw:
+            raise ValueError("not in canonical form")
+        given = d.pop("hash")
+        if digest(d) != given:
+            raise ValueError("its hash does not match its content")
+        body = {k: v for k, v in d.items() if k not in FIELDS}
+        seq, epoch = int(d["seq"]), int(d["epoch"])
+        return Record(
+            str(d["machine"]), seq, posix(d["at"]), epoch, str(d["code"]), str(d["kind"]), body, d["prev"], given
+        )
+    except (TypeError, AttributeError, OverflowError) as e:
+        raise ValueError("not a record") from e
+
+
+def read(data: bytes, *, prev: str = GENESIS, first: int = 1) -> tuple[list[Record], Fault | None]:
+    """All good records of a journal's bytes, and the first fault. Nothing after a fault is returned."""
+    records: list[Record] = []
+    offset, seq = 0, first
+    while offset < len(data):
+        end = data.find(b"\n", offset)
+        raw = data[offset : end if end >= 0 else len(data)]
+        last = end < 0
+        try:
+            if last:
+                raise ValueError("the last line is torn")
+            record = parse(raw)
+            wrong = _link(record, seq, prev, records[0].machine if records else record.machine)
+            if wrong:
+                raise ValueError(wrong)
+        except ValueError as e:
+            return records, Fault(seq, offset, str(e), torn=last)
+        records.append(record)
+        prev, seq, offset = record.hash, seq + 1, end + 1
+    return records, None
+
+
+def _link(record: Record, seq: int, prev: str, machine: str) -> str | None:
+    if record.seq != seq:
+        return f"record {record.seq} stands where {seq} should"
+    if record.prev != prev:
+        return "the record before it is not the one it names"
+    if record.machine != machine:
+        return f"it belongs to {record.machine}"
+    return None
+
+
+def check(records: Iterable[Record], *, prev: str = GENESIS, first: int = 1) -> Fault | None:
+    """The first break of a chain of records already read (from a store): numbers, links and hashes."""
+    seq = first
+    machine: str | None = None
+    for r in records:
+        machine = machine or r.machine
+        wrong = _link(r, seq, prev, machine)
+        again = digest(_plain(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, r.body, r.prev))
+        if wrong is None and again != r.hash:
+            wrong = "its hash does not match its content"
+        if wrong:
+            return Fault(seq, 0, wrong)
+        prev, seq = r.hash, seq + 1
+    return None
