@@ -45,7 +45,7 @@ scripts_parse() {
 run "ruff check" ruff check --quiet .
 run "ruff format" ruff format --check --quiet .
 run "mypy" mypy --no-error-summary
-run "import-linter" lint-imports --no-timing
+run "import-linter" lint-imports --no-logo --cache-dir .cache/import-linter
 run "shell syntax" scripts_parse
 run "registry hosts" named_nowhere "a registry is named; a mirror must work as well" \
   '(pypi[.]org|pythonhosted[.]org|npmjs[.]org|deb[.]debian[.]org|registry-1[.]docker[.]io|index[.]docker[.]io)'
