@@ -89,7 +89,7 @@ class Governor:
 
     def enter(self, resource: str, priority: int = 1) -> Result[Grant]:
         """Leave for one call now, or Err(FORGE_RATE_LIMITED, not_before). `detail` starts with "forge:" when
-        the other side imposed the wait, with "own:" when it is our own spacing. Priority 0 may use the reserve."""
+        the other side imposed the wait, with "own:" when we space it. Priority 0 may use the reserve."""
         with self._lock:
             now = self._clock.now()
             budget = self._settled(resource, now)
