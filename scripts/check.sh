@@ -17,8 +17,9 @@ run() {
 
 # The files of the product: tracked or about to be. In an export without history, everything that is not made.
 product_files() {
-  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-    git ls-files -z --cached --others --exclude-standard
+  # The checkout may belong to another user than the one who runs this, which git alone would refuse.
+  if git -c safe.directory="$here" rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git -c safe.directory="$here" ls-files -z --cached --others --exclude-standard
   else
     find . -type f -not -path './.*/*' -not -path '*/__pycache__/*' -not -path './dist/*' -print0
   fi
