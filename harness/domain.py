@@ -80,6 +80,47 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
+class Reply:
+    """A comment with what we know of its author. `name` and `instance` are those of a harness marker in it;
+    `ours` says that the marker's MAC is ours: never that its login is. `trusted`: write access, and no bot."""
+
+    id: int
+    author: str
+    body: str
+    created_at: float
+    name: str = ""
+    instance: str = ""
+    ours: bool = False
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An open issue that bears our label. `trusted`: somebody with write access asked for it."""
+
+    issue: Issue
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Who uses the workers: attempts that are not closed, and tickets that want one, longest waiting first."""
+
+    live: int
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The release that is open now, and whose turn it is to land. `machine` is empty when none is open."""
+
+    machine: str = ""
+    version: str = ""
+    branch: str = ""
+    turn: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pull:
     """`mergeable` is None while the forge is still computing it."""
 
@@ -226,6 +267,7 @@ class Status:
     labels: dict[str, str] = field(default_factory=dict)
     output_bytes: int = 0
     cpu_s: float = 0.0
+    progress_at: float = 0.0
     detail: str = ""
 
     @property
@@ -314,6 +356,7 @@ class Beat:
     final: str = ""
     reason: str = ""
     failure: str = ""
+    counters: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +409,6 @@ def container_name(repo: str, attempt: str, part: str, instance: str = "") -> st
 
 
 VALUES: tuple[type, ...] = (
-    Unknown, Account, Repository, Issue, Gone, Comment, Pull, Review, Check, Published, FileChange, Imported,
+    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Pull, Review, Check, Published, FileChange, Imported,
     Merged, Mount, Limits, Job, Status, Absent, AgentResult, Run, WorkTree, Ask, Beat, News, Control,
 )  # fmt: skip

@@ -1,0 +1,118 @@
+"""RUNNING: serve the worker's requests, and see how it ends.
+
+A worker's word is the agent's word. The exit state is the engine's; the worker's last words only name a class.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.core.item import Item
+from harness.core.result import Pass
+from harness.domain import Absent, Ask, Beat, Status
+from harness.effects import Effect, OpenPull, Publish
+from harness.failures import Failure
+from harness.machines.attempt.outcome import Ended, classify
+from harness.machines.attempt.states import Attempt, E, worker_name
+from harness.machines.kind import Seen, Watch, known, ok, stay, wait
+from harness.policy import Policy
+
+
+def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
+    name = worker_name(item, policy.repo, policy.instance)
+    return (f"job/{name}", f"beat/{item.data.code}", f"asked/{item.data.code}")
+
+
+def watch(item: Item[Attempt], seen: Seen) -> Watch:
+    job = seen[f"job/{worker_name(item, seen.policy.repo, seen.policy.instance)}"]
+    asks = seen[f"asked/{item.data.code}"]
+    if known(asks):
+        for ask in asks:
+            if ask.key not in item.data.answers:
+                return _serve(item, seen, ask)
+    beat = seen[f"beat/{item.data.code}"]
+    if not known(job):
+        return wait("looking at the container", job)
+    if isinstance(job, Absent) or job.phase in ("EXITED", "LOST", "REJECTED"):
+        return _ended(item, seen, job, beat)
+    return _alive(item, seen, job, beat)
+
+
+def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
+    """A request becomes an intent of ours; what the worker says goes no further than this."""
+    d = item.data
+    note: dict[str, Any] = {"asking": ask.key, "asking_kind": ask.kind}
+    effects: tuple[Effect, ...] = ()
+    if ask.kind == "publish":
+        args = ask.args
+        effects = (Publish(d.code, d.issue, str(args["sha"]), str(args["base_sha"]), d.branch, str(args["bundle"])),)
+    elif ask.kind == "open_pull" and d.head and d.purpose == "issue":
+        effects = (OpenPull(d.branch, d.base, d.pull_title, d.pull_body, f"pull-{d.issue}"),)
+    elif ask.kind == "ask":
+        note |= {"question": str(ask.args.get("question", ""))[:8000]}
+        note |= {"answers": {**d.answers, ask.key: {"ok": True}}, "asking": ""}
+    else:
+        answer = {"ok": True, "pull": d.pull or 1} if d.head else {"ok": False, "error": f"no {ask.kind} now"}
+        note |= {"answers": {**d.answers, ask.key: answer}, "asking": ""}
+    return stay(*effects, why=f"the worker asks: {ask.kind}", **note)
+
+
+def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> Watch:
+    d = item.data
+    here = beat if isinstance(beat, Beat) and beat.incarnation == d.incarnation else None
+    gone = isinstance(job, Absent)
+    status = Status("", "LOST") if isinstance(job, Absent) else job
+    outcome = classify(
+        Ended(
+            exit=status.exit,
+            oom=status.oom,
+            signal=status.signal,
+            engine_changed=bool(d.engine and status.engine and status.engine != d.engine),
+            lost=gone or status.phase != "EXITED",
+            asked=d.asked_stop,
+            final=here.final if here else "",
+            failure=here.failure if here else "",
+        )
+    )
+    note: dict[str, Any] = {"exit": status.exit, "warning": outcome.warning, **_testimony(here)}
+    if outcome.kind == "upgrade":
+        return ok(E.UPGRADE, outcome.text)
+    if outcome.counter == "infra" and d.infra + 1 < seen.policy.infra_retries:
+        return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}", infra=d.infra + 1)
+    if outcome.kind == "infra" and outcome.counter == "nobody":
+        return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}")
+    kind, failure = _evidence(item, outcome.kind, outcome.failure)
+    detail = (here.reason if here and here.reason else outcome.text)[:8000]
+    return ok(E.EXITED, detail.splitlines()[0][:300] if detail else kind, outcome=kind, failure=failure, detail=detail, **note)
+
+
+def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:
+    """Success needs evidence: the published SHA, and the pull open. "Done" with nothing pushed is not done."""
+    d = item.data
+    if d.question:
+        return "question", str(Failure.QUESTION)
+    if kind == "done":
+        if d.head and (d.pull or d.purpose != "issue"):
+            return "done", ""
+        return "failed", str(Failure.AGENT_NO_CHANGES)
+    return ("stopped" if kind == "stopped" else "failed"), failure or str(Failure.UNKNOWN_EXIT)
+
+
+def _testimony(beat: Beat | None) -> dict[str, Any]:
+    if beat is None:
+        return {}
+    return {"witnessed": beat.head, "witnessed_seq": beat.seq, "counters": dict(beat.counters)}
+
+
+def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
+    """Stale by several signals only: no heartbeat (counted anew after adoption) and no CPU and no output."""
+    p = seen.policy
+    if seen.now - item.entered_at > p.worker_wall_s:
+        note = {"outcome": "failed", "failure": str(Failure.TIMEOUT), "asked_stop": "timeout"}
+        return ok(E.TIMED_OUT, f"still running after {int(p.worker_wall_s)} s", detail="the worker's time is up", **note)
+    heard = max(beat.at if isinstance(beat, Beat) else 0.0, item.entered_at, seen.epoch_began)
+    if seen.now - heard > p.heartbeat_ttl_s and seen.now - max(heard, job.progress_at) > p.heartbeat_ttl_s:
+        note = {"outcome": "failed", "failure": str(Failure.AGENT_STALLED), "asked_stop": "stalled"}
+        return ok(E.STALLED, f"no sign of life for {int(seen.now - heard)} s", detail="no heartbeat, no output", **note)
+    state = beat.state if isinstance(beat, Beat) else "starting"
+    return Pass(f"incarnation {item.data.incarnation}: {state}")

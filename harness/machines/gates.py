@@ -1,0 +1,42 @@
+"""Gates: the name of a validation is the fact it establishes, so the same thing is never validated twice."""
+
+from __future__ import annotations
+
+from harness.core.journal import digest
+from harness.core.result import Err, Ok, Pass, Result
+from harness.effects import StartGate
+from harness.failures import Failure
+from harness.machines.kind import Gate, Seen, known, wait
+from harness.policy import Policy
+
+
+def gate_name(policy: Policy, tree: str) -> str:
+    """`gate-<hash of (tree, commands, image, prepare)>`."""
+    return f"gate-{digest([tree, list(policy.commands), policy.image, list(policy.prepare)])[:20]}"
+
+
+def prepare_name(policy: Policy, sha: str) -> str:
+    """Names the prepared dependencies; empty when nothing is to be prepared."""
+    if not policy.prepare:
+        return ""
+    return f"prepare-{digest([list(policy.prepare), policy.image, sha])[:20]}"
+
+
+def start_gate(policy: Policy, tree: str, sha: str) -> StartGate:
+    return StartGate(gate_name(policy, tree), sha, policy.commands, policy.image, prepare_name(policy, sha))
+
+
+def judge(seen: Seen, name: str) -> Result[str]:
+    """Ok("green"), an Err with the class of what went wrong, or Pass while it runs."""
+    if not seen.policy.commands:
+        return Err(Failure.VALIDATION_MISSING, "no validation command is configured")
+    gate: Gate = seen[f"gate/{name}"]
+    if not known(gate):
+        return wait("looking at the gate", gate)
+    if gate.verdict == "running":
+        return Pass("the gate is running")
+    if gate.verdict == "lost":
+        return Err(Failure.INFRA_KILLED, "the gate left no exit status")
+    if gate.verdict == "red":
+        return Err(Failure.TESTS_FAILED, f"the gate exited {gate.exit}\n{gate.log_tail}")
+    return Ok("green")

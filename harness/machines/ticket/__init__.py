@@ -1,0 +1,1 @@
+"""The ticket: one issue that we took on, from first sight to its end."""

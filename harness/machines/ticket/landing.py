@@ -1,0 +1,112 @@
+"""LANDING and LANDED: one ticket at a time, and exactly the commit that was gated.
+
+We build the merge commit ourselves, gate its tree, and push that commit with a lease. When the base moved
+meanwhile, everything is built and gated again: what was not gated as that tree does not land.
+"""
+
+from __future__ import annotations
+
+from harness.core.item import Item
+from harness.core.result import Err, Pass
+from harness.domain import Pull
+from harness.effects import BuildMerge, CloseIssue, Comment, EditPull, Effect, EndGate, Label, Land
+from harness.failures import Failure
+from harness.machines import gates
+from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
+from harness.machines.ticket.attempting import charge
+from harness.machines.ticket.states import E, Ticket
+from harness.policy import Policy
+from harness.texts import issues as texts
+from harness.texts.commits import merge_message
+
+GATE_TRIES = 3
+
+
+def wants(item: Item[Ticket], policy: Policy) -> tuple[str, ...]:
+    d = item.data
+    if item.state == "LANDED":
+        return (f"item/{d.landed_in}", "refs") if d.lands == "lane" else (f"issue/{d.issue}",)
+    if d.lands != "lane":
+        return (f"pull/{d.pull}",)
+    gate = (f"gate/{d.gate}",) if d.gate else ()
+    return ("lane", "refs", f"pull/{d.pull}", *gate)
+
+
+def watch(item: Item[Ticket], seen: Seen) -> Watch:
+    d = item.data
+    pull = seen[f"pull/{d.pull}"]
+    if d.lands != "lane":
+        if not known(pull):
+            return wait("reading the pull", pull)
+        return ok(E.LANDED, "a person merged it", landed_sha=pull.merge_sha) if pull.merged else Pass("waiting for the merge")
+    lane, refs = seen["lane"], seen["refs"]
+    if not known(lane) or not lane.machine:
+        return wait("waiting for a release to land in", lane)
+    if lane.turn != item.id:
+        return Pass(f"its turn comes after {lane.turn.rsplit('/', 1)[-1]}")
+    landed = item.value_of("Land")
+    if landed and landed["landed"]:
+        return ok(E.LANDED, f"{d.merge['sha'][:12]} on {lane.branch}", landed_in=lane.machine, landed_sha=d.merge["sha"])
+    if not known(refs) or not known(pull):
+        return wait("looking at the branches", pull if known(refs) else refs)
+    return _lane(item, seen, lane.branch, refs.get(f"refs/heads/{lane.branch}", ""), pull)
+
+
+def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) -> Watch:
+    d = item.data
+    if not pull.open and not pull.merged:
+        note = {"failure": str(Failure.GONE), "detail": "a person closed the pull", "counters": charge(d, Failure.CONFLICT)}
+        return ok(E.CONFLICT, "a person closed the pull", **note)
+    if pull.base != branch and pull.open:
+        return stay(EditPull(d.pull, base=branch), why=f"the pull goes to {branch} now")
+    if not base:
+        return Pass(f"waiting for branch {branch}")
+    if d.merge.get("base") != base or d.merge.get("head") != pull.head_sha:
+        message = merge_message(d.issue, d.title, d.pull)
+        build = BuildMerge(base, pull.head_sha, message, seen.now)
+        return stay(build, why=f"{branch}@{base[:12]} + {pull.head_sha[:12]}", head=pull.head_sha, gate="")
+    return _gated(item, seen, branch, base)
+
+
+def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
+    d, p = item.data, seen.policy
+    name = gates.gate_name(p, d.merge["tree"])
+    if d.gate != name:
+        return stay(gates.start_gate(p, d.merge["tree"], d.merge["sha"]), why=f"gate of tree {d.merge['tree'][:12]}", gate=name)
+    verdict = gates.judge(seen, name)
+    if isinstance(verdict, Pass):
+        return verdict
+    if isinstance(verdict, Err):
+        if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
+            return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
+        note = {"failure": str(verdict.failure), "detail": verdict.detail[:8000], "feedback": verdict.detail[:20000]}
+        return ok(E.GATE_RED, texts.first_line(verdict.detail), counters=charge(d, verdict.failure), **note)
+    return stay(EndGate(name), Land(branch, d.merge["sha"], base), why="the gate is green", gate_tries=0)
+
+
+def begin_landed(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
+    d, p = item.data, seen.policy
+    close = () if d.lands == "lane" else (CloseIssue(d.issue),)
+    return (
+        Comment(d.issue, "status", texts.landed(d.pull, d.landed_in.rsplit("/", 1)[-1], d.audits)),
+        Label(d.issue, remove=(p.label("working"), p.label("review"))),
+        *close,
+    )
+
+
+def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
+    d = item.data
+    if d.lands != "lane":
+        return ok(E.RELEASED, "merged to the default branch by a person")
+    release = seen[f"item/{d.landed_in}"]
+    if isinstance(release, Peer) and release.state == "PUBLISHED":
+        return ok(E.RELEASED, f"in {release.data.tag}")
+    if isinstance(release, Peer) and release.state == "ABANDONED":
+        return ok(E.REVERTED, "the release was abandoned", failure=str(Failure.GONE), detail="the release was abandoned")
+    if isinstance(release, Peer) and d.issue in release.data.reverted:
+        return ok(E.REVERTED, "taken out of the release", failure=str(Failure.TESTS_FAILED), detail="a person took it out of the release")
+    return Pass(f"in {d.landed_in.rsplit('/', 1)[-1]}, not released yet")
+
+
+def begin_released(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
+    return (Label(item.data.issue, remove=(seen.policy.label("working"),)),)

@@ -1,0 +1,71 @@
+"""CODE: one run of the agent. Its exit code is a hint; what counts is that the tree changed."""
+
+from __future__ import annotations
+
+from harness.core.item import Item
+from harness.core.result import Err, Pass
+from harness.domain import AgentResult, Run
+from harness.effects import Effect, Request, StartAgent
+from harness.failures import Failure
+from harness.machines.kind import Seen, Watch, known, ok, stay, wait
+from harness.machines.worker.states import E, Worker, run_id
+
+BY_STATUS = {
+    "rate_limited": Failure.AGENT_RATE_LIMITED,
+    "quota": Failure.BUDGET_EXHAUSTED,
+    "overloaded": Failure.AGENT_RATE_LIMITED,
+    "auth": Failure.AUTH_FAILED,
+    "connection": Failure.INFRA_GATEWAY,
+    "interrupted": Failure.INFRA_KILLED,
+    "timeout": Failure.TIMEOUT,
+    "looped": Failure.AGENT_LOOPED,
+}
+
+
+def begin(item: Item[Worker], seen: Seen) -> tuple[Effect, ...]:
+    d = item.data
+    return (StartAgent(run_id(item), d.agent, d.round + 1, d.feedback, d.session),)
+
+
+def watch(item: Item[Worker], seen: Seen) -> Watch:
+    if item.value_of("Request") is not None:
+        return Err(Failure.QUESTION, item.data.question)
+    run: Run = seen[f"run/{run_id(item)}"]
+    if not known(run):
+        return wait("looking at the agent", run)
+    if run.running:
+        return _still(run, seen)
+    if run.lost or run.result is None:
+        return Err(Failure.INFRA_KILLED, "the agent left no exit status")
+    return _ended(item, seen, run, run.result)
+
+
+def _still(run: Run, seen: Seen) -> Watch:
+    """No output, no CPU time and no file change for `idle_s` is a stall; one of them alone is not."""
+    quiet_s = seen.now - max(run.progress_at, run.started_at)
+    if quiet_s > seen.policy.idle_s:
+        last = run.log_tail.strip().splitlines()[-1:] or ["nothing at all"]
+        return Err(Failure.AGENT_STALLED, f"no progress for {int(quiet_s)} s; its last line: {last[0][:200]}")
+    return Pass("the agent is working")
+
+
+def _ended(item: Item[Worker], seen: Seen, run: Run, result: AgentResult) -> Watch:
+    spent = {
+        "session": result.session_id or item.data.session,
+        "tokens": item.data.tokens + result.tokens_in + result.tokens_out,
+        "cost_usd": round(item.data.cost_usd + (result.cost_usd or 0.0), 6),
+    }
+    if result.question:
+        ask = Request(f"ask-{item.entry}", "ask", {"question": result.question})
+        return stay(ask, why="the agent asks a person", question=result.question, **spent)
+    if result.status != "done":
+        failure = BY_STATUS.get(result.status, Failure.AGENT_FAILED)
+        until = None if result.retry_after_s is None else seen.now + result.retry_after_s
+        return Err(failure, f"{result.status}: {result.message[:500]}", not_before=until)
+    tree = seen["tree"]
+    if not known(tree):
+        return wait("looking at what the agent changed", tree)
+    if not tree.dirty and not tree.ahead:
+        return Err(Failure.AGENT_NO_CHANGES, result.message[:500])
+    why = f"exited {run.exit}, {tree.dirty} files changed, {result.tokens_in + result.tokens_out} tokens"
+    return ok(E.CODED, why, summary=result.message[:4000], **spent)
