@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Build the wheel and the sdist into dist/, from a clean copy and with the locked build tools.
-# Rule: the same commit gives the same bytes; what a former build left behind can not get in.
+# Build the wheel and the sdist into dist/ (or the folder named), from a clean copy, with the locked build tools.
+# Rule: the same commit gives the same wheel, byte for byte; what a former build left behind can not get in.
+#
+#   scripts/build.sh [FOLDER]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$here/scripts/setup.sh" build
@@ -15,10 +17,11 @@ for part in harness pyproject.toml README.md LICENSE CHANGELOG.md MANIFEST.in; d
 done
 find "$copy" -name __pycache__ -prune -exec rm -rf {} +
 
-mkdir -p dist
-rm -f dist/dev_harness-*
-python -m build --no-isolation --outdir dist "$copy" >"$copy/build.log" 2>&1 || {
+out=${1:-dist}
+mkdir -p "$out"
+rm -f "$out"/dev_harness-*
+python -m build --no-isolation --outdir "$out" "$copy" >"$copy/build.log" 2>&1 || {
   cat "$copy/build.log" >&2
   exit 1
 }
-ls -1 dist/dev_harness-*
+ls -1 "$out"/dev_harness-*
