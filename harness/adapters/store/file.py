@@ -11,7 +11,6 @@ answered and is cut off (and kept aside); anything else that is broken is set as
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -35,9 +34,6 @@ SEGMENT_BYTES = 16 << 20
 ACTIVE = "journal.jsonl"
 
 OnAppend = Callable[[bytes], None]
-
-# A file-size limit of the process and a quota are for us what a full disk is.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +234,7 @@ class FileStore:
     def _undo(self, error: OSError) -> Err:
         """Back to the last good offset. When that fails too, nothing is written until the folder is opened
         again: what is on the disk is then only known by reading it."""
-        full = error.errno in _FULL
+        full = error.errno in places.FULL
         try:
             if self._fd is not None:
                 os.ftruncate(self._fd, self._size)
@@ -249,7 +245,7 @@ class FileStore:
             # A sync that failed may have dropped pages that a second sync would call clean.
             self._lost = self._lost or f"{error.strerror}"
         text = f"{self._active.path}: {error.strerror}"
-        return Err(Failure.DISK_FULL if full else Failure.INFRA_ENGINE, text, maybe=bool(self._lost))
+        return Err(Failure.DISKplaces.FULL if full else Failure.INFRA_ENGINE, text, maybe=bool(self._lost))
 
     def _rotate(self) -> None:
         number = 1 + max((int(s.path.stem.partition("-")[2]) for s in self._sealed), default=0)
@@ -390,5 +386,5 @@ def _start(data: bytes) -> tuple[int, str] | None:
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
-    full = error.errno in _FULL
-    return StoreError(f"{path}: {error.strerror}", Failure.DISK_FULL if full else Failure.INFRA_ENGINE)
+    full = error.errno in places.FULL
+    return StoreError(f"{path}: {error.strerror}", Failure.DISKplaces.FULL if full else Failure.INFRA_ENGINE)

@@ -57,7 +57,11 @@ def plain(value: Any) -> tuple[Any, bytes]:
         copy = _simple(value)
     except _LongWay:
         text = rfc8785.dumps(value)
-        return json.loads(text), text
+        copy = json.loads(text)
+        # A whole float above 2**53 is written as an int that no reader may take: better refused than written.
+        if rfc8785.dumps(copy) != text:
+            raise ValueError("a number would not be read back as it was written") from None
+        return copy, text
     return copy, _dumps(copy)
 
 

@@ -5,6 +5,7 @@ The one rule: a file is replaced by temporary file, sync and rename, never writt
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 from harness.adapters.store.errors import StoreError
 
 READ_LIMIT_BYTES = 256 << 20
+
+# A file-size limit of the process and a quota are for us what a full disk is.
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 MOUNTS = Path("/proc/self/mountinfo")
 
 # Locks of these are advisory at best between hosts, and SQLite's shared memory does not work on them at all.
