@@ -245,7 +245,7 @@ class FileStore:
             # A sync that failed may have dropped pages that a second sync would call clean.
             self._lost = self._lost or f"{error.strerror}"
         text = f"{self._active.path}: {error.strerror}"
-        return Err(Failure.DISKplaces.FULL if full else Failure.INFRA_ENGINE, text, maybe=bool(self._lost))
+        return Err(Failure.DISK_FULL if full else Failure.INFRA_ENGINE, text, maybe=bool(self._lost))
 
     def _rotate(self) -> None:
         number = 1 + max((int(s.path.stem.partition("-")[2]) for s in self._sealed), default=0)
@@ -387,4 +387,4 @@ def _start(data: bytes) -> tuple[int, str] | None:
 
 def _unwritten(path: Path, error: OSError) -> StoreError:
     full = error.errno in places.FULL
-    return StoreError(f"{path}: {error.strerror}", Failure.DISKplaces.FULL if full else Failure.INFRA_ENGINE)
+    return StoreError(f"{path}: {error.strerror}", Failure.DISK_FULL if full else Failure.INFRA_ENGINE)

@@ -88,7 +88,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def owner_of(path: Path) -> Mapping[str, Any]:
-    """What the lock file says of its holder: pid, host, since. Empty when nobody holds it or it cannot be told."""
+    """What the lock file says of its holder: pid, host, since. Empty when nobody holds it."""
     try:
         found = json.loads(places.read_file(path, 4096) or b"{}")
     except ValueError:
