@@ -121,6 +121,35 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """A ticket in short, for plans and texts. `machine` is its id."""
+
+    machine: str
+    issue: int
+    title: str
+    state: str
+    entered_at: float = 0.0
+    pull: int = 0
+    head: str = ""
+    landed_in: str = ""
+    failure: str = ""
+    detail: str = ""
+    attempts: int = 0
+    audits: tuple[str, ...] = ()
+    cost_usd: float = 0.0
+    doing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """A resource that the forge or a provider asked us to leave alone until then."""
+
+    resource: str
+    until: float
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pull:
     """`mergeable` is None while the forge is still computing it."""
 
@@ -409,6 +438,6 @@ def container_name(repo: str, attempt: str, part: str, instance: str = "") -> st
 
 
 VALUES: tuple[type, ...] = (
-    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Pull, Review, Check, Published, FileChange, Imported,
+    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Entry, Limited, Pull, Review, Check, Published, FileChange, Imported,
     Merged, Mount, Limits, Job, Status, Absent, AgentResult, Run, WorkTree, Ask, Beat, News, Control,
 )  # fmt: skip

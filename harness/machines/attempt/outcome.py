@@ -20,8 +20,8 @@ class Ended:
 
     `exit` is None when nobody knows; `lost` says that the container itself is gone or broken.
     `engine_changed`: the engine restarted since the start. `asked` is what we asked of it last: stop, kill,
-    timeout, stalled, upgrade, or nothing. `final` is the worker's last reported state when that was final, DONE
-    or BLOCKED, and `failure` the class that it gave for being blocked.
+    timeout, stalled, upgrade, or nothing. `final` is the worker's last reported state when that was final,
+    DONE or BLOCKED, and `failure` the class that it gave for being blocked.
     """
 
     exit: int | None = None
@@ -49,8 +49,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A pattern (None matches anything) and its outcome. `failure` "*" takes the one that the worker reported,
-    else `otherwise`. `{code}` in the texts is the exit code."""
+    """A pattern (None matches anything) and its outcome. `failure` "*" takes the one that the worker
+    reported, else `otherwise`. `{code}` in the texts is the exit code."""
 
     kind: str
     failure: str

@@ -66,6 +66,7 @@ class Ticket:
     base: str = ""
     base_sha: str = ""
     attempts: int = 0
+    offset: int = 0
     attempt: str = ""
     spawned: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Ticket:
 
 
 def attempt_code(t: Ticket, n: int) -> str:
-    return f"{t.issue}.{n}"
+    return f"{t.issue}.{t.offset + n}"
 
 
 def branch(t: Ticket, prefix: str) -> str:

@@ -1,0 +1,115 @@
+"""The plan: which candidates are taken next, and a reason for every one that is not. Pure.
+
+The one rule: no candidate is passed over in silence; the reason that people read is the one that decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.domain import Candidate, Control, Entry, Lane, Slots
+from harness.failures import explain
+from harness.machines.kind import Seen, known
+from harness.policy import Policy
+
+DONE = frozenset({"RELEASED", "GONE"})
+PARKED = frozenset({"DEFERRED", "BLOCKED"})
+SETTLE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`chosen` in the order of dispatch; `reasons` by issue number as text. `wanted` counts the candidates that
+    nothing but room holds back."""
+
+    chosen: tuple[Candidate, ...]
+    reasons: Mapping[str, str]
+    wanted: int
+
+
+def paused(controls: tuple[Control, ...]) -> str:
+    """The text of the pause that is in force, or nothing: the last of pause, resume and drain decides."""
+    state = ""
+    for c in sorted(controls, key=lambda c: c.id):
+        if c.verb == "pause":
+            state = "paused by a person"
+        elif c.verb == "drain":
+            state = "draining: nothing new is taken"
+        elif c.verb in ("resume", "started"):
+            state = ""
+    return state
+
+
+def order(candidates: tuple[Candidate, ...], policy: Policy) -> list[Candidate]:
+    """Priority label first, then age, then number."""
+
+    def rank(c: Candidate) -> tuple[int, float, int]:
+        ranks = [i for i, label in enumerate(policy.priority_labels) if c.issue.has(label)]
+        return (min(ranks, default=len(policy.priority_labels)), c.issue.created_at, c.issue.number)
+
+    return sorted(candidates, key=rank)
+
+
+def plan(seen: Seen) -> Plan:
+    """Needs: candidates, entries, slots, lane, controls, disk."""
+    p = seen.policy
+    entries: tuple[Entry, ...] = seen["entries"]
+    slots: Slots = seen["slots"]
+    lane: Lane = seen["lane"]
+    newest = {e.issue: e for e in sorted(entries, key=lambda e: e.entered_at)}
+    room = max(p.max_workers - slots.live - len(slots.waiting), 0)
+    in_batch = sum(1 for e in entries if e.state not in DONE | PARKED or (e.landed_in and e.landed_in == lane.machine))
+    batch = max(p.batch_size - in_batch, 0)
+    closed = _closed(seen)
+    reasons: dict[str, str] = {}
+    chosen: list[Candidate] = []
+    wanted = 0
+    for c in order(seen["candidates"], p):
+        why = _not_eligible(c, newest.get(c.issue.number), seen.now)
+        if not why:
+            wanted += 1
+            if closed:
+                why = closed
+            elif len(chosen) >= batch:
+                why = f"the batch is full ({p.batch_size}): it waits for the next release"
+            elif len(chosen) >= room:
+                why = "no free slot"
+        if not why:
+            chosen.append(c)
+            why = "chosen"
+        reasons[str(c.issue.number)] = why
+    return Plan(tuple(chosen), reasons, wanted)
+
+
+def _closed(seen: Seen) -> str:
+    """What holds back everything at once."""
+    p, entries, lane = seen.policy, seen["entries"], seen["lane"]
+    controls, disk = seen["controls"], seen["disk"]
+    halted = paused(controls) if known(controls) else ""
+    if halted:
+        return halted
+    if known(disk) and disk < p.min_free_bytes:
+        return f"only {disk >> 20} MiB free on disk; {p.min_free_bytes >> 20} MiB are needed to start work"
+    reviews = sum(1 for e in entries if e.state == "REVIEWING")
+    if reviews >= p.max_open_reviews:
+        return f"{reviews} reviews are open, at most {p.max_open_reviews}"
+    if p.mode == "train" and not lane.machine:
+        return "no release is open"
+    return ""
+
+
+def _not_eligible(c: Candidate, entry: Entry | None, now: float) -> str:
+    issue = c.issue
+    if entry is not None and entry.state not in DONE:
+        text = f": {explain(entry.failure, entry.detail)[:200]}" if entry.state in PARKED else ""
+        return f"{entry.state.lower()}{text or (': ' + entry.doing if entry.doing else '')}"
+    if entry is not None and (issue.updated_at <= entry.entered_at or now - entry.entered_at < SETTLE_S):
+        return f"{entry.state.lower()} just now"
+    if issue.locked:
+        return "the conversation is locked"
+    if issue.author_kind == "Bot" and not c.trusted:
+        return "a bot may not start work"
+    if not c.trusted:
+        return "author may not start work: somebody with write access must ask for it"
+    return ""

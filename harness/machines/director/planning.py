@@ -1,0 +1,123 @@
+"""BOOT and RELEASE_PLAN: what must be there before anything is begun, and the next release's branch.
+
+While the default branch itself is red nothing is dispatched, and nobody is charged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from harness.core.item import Item
+from harness.core.result import Err, Pass
+from harness.domain import Unknown
+from harness.effects import CreateBranch, EndGate, EnsureLabels, OpenMachine, SetStatus
+from harness.failures import Failure
+from harness.machines import gates
+from harness.machines.director.plan import plan
+from harness.machines.director.states import Director, E
+from harness.machines.kind import Seen, Watch, known, ok, stay, wait
+from harness.machines.release.states import Release
+from harness.policy import Policy
+
+PLAN_NEEDS = ("candidates", "entries", "slots", "lane", "controls", "disk", "releases")
+BOOT_NEEDS = ("repository", "image", "preflight", "refs", "default", "ours", *PLAN_NEEDS)
+PARTS = ("working", "needs-you", "deferred", "review")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+def missing(seen: Seen, needs: Iterable[str]) -> Pass | None:
+    for name in needs:
+        if not known(seen[name]):
+            value: Unknown = seen[name]
+            return Pass(f"{name}: {value.why}")
+    return None
+
+
+def release_wanted(seen: Seen) -> bool:
+    """None is under way, and there is work for one."""
+    if seen.policy.mode != "train" or seen["lane"].machine or unfinished(seen):
+        return False
+    alive = any(e.state not in ("RELEASED", "GONE", "DEFERRED", "BLOCKED", "LANDED") for e in seen["entries"])
+    return plan(seen).wanted > 0 or alive
+
+
+def unfinished(seen: Seen) -> bool:
+    """A release that is past OPEN and not ended: the next one starts from what it leaves."""
+    return any(r.state not in ("OPEN", "PUBLISHED", "ABANDONED") for r in seen["releases"])
+
+
+def watch_boot(item: Item[Director], seen: Seen) -> Watch:
+    lacking = missing(seen, BOOT_NEEDS)
+    if lacking:
+        return lacking
+    if item.value_of("EnsureLabels") is None:
+        p = seen.policy
+        adopted = tuple(s.name for s in seen["ours"] if s.alive)
+        return stay(
+            EnsureLabels(tuple(p.label(x) for x in ("", *PARTS))), why=f"{len(adopted)} running jobs adopted", adopted=adopted
+        )
+    if release_wanted(seen):
+        return ok(E.RELEASE_MISSING, "no release is open and there is work")
+    return ok(E.RELEASE_ACTIVE, f"release {seen['lane'].version} is open" if seen["lane"].machine else "no release is needed yet")
+
+
+def wants_plan(item: Item[Director], policy: Policy) -> tuple[str, ...]:
+    d = item.data
+    tree = (f"tree/{d.base_sha}",) if d.base_sha else ()
+    gate = (f"gate/{d.gate}",) if d.gate else ()
+    return ("refs", "default", "lane", "releases", *tree, *gate)
+
+
+def watch_plan(item: Item[Director], seen: Seen) -> Watch:
+    d, p = item.data, seen.policy
+    lacking = missing(seen, ("refs", "default", "lane", "releases"))
+    if lacking:
+        return lacking
+    if seen["lane"].machine:
+        return ok(E.RELEASE_PLANNED, f"{seen['lane'].branch} from {d.base_sha[:12]}", release=seen["lane"].machine, gate="")
+    refs, default = seen["refs"], seen["default"]
+    sha = refs.get(f"refs/heads/{default}", "")
+    if not sha:
+        return Pass(f"branch {default} is not there yet")
+    if sha != d.base_sha:
+        return stay(why=f"{default}@{sha[:12]}", base_sha=sha, gate="")
+    tree = seen[f"tree/{sha}"]
+    if not known(tree):
+        return wait("reading the tree", tree)
+    name = gates.gate_name(p, tree)
+    if d.gate != name:
+        return stay(gates.start_gate(p, tree, sha), why=f"baseline of {default}@{sha[:12]}", gate=name)
+    verdict = gates.judge(seen, name)
+    if isinstance(verdict, Err) and verdict.failure == Failure.INFRA_KILLED:
+        return stay(EndGate(name), why="the baseline left no exit status", gate="")
+    if isinstance(verdict, Err):
+        return Pass(f"base_red: {default}@{sha[:12]} does not pass its own validation: {verdict.detail[:2000]}")
+    if isinstance(verdict, Pass):
+        return verdict
+    return _open(item, seen, refs, default, sha, name)
+
+
+def _open(item: Item[Director], seen: Seen, refs: Mapping[str, str], default: str, sha: str, gate: str) -> Watch:
+    d, p = item.data, seen.policy
+    version = next_version(refs, [r.data.version for r in seen["releases"]], p)
+    branch, tag = p.release_branch.format(version=version), p.tag.format(version=version)
+    machine = f"{d.repo}/release/{version}"
+    start = Release(repo=d.repo, version=version, branch=branch, base=default, base_sha=sha, tag=tag, tip=sha, base_tip=sha)
+    return stay(
+        EndGate(gate),
+        CreateBranch(branch, sha),
+        SetStatus(sha, "harness/release", "pending", f"release {version} is being prepared"),
+        OpenMachine(machine, start),  # type: ignore[arg-type]
+        why=f"{version} from {default}@{sha[:12]}",
+    )
+
+
+def next_version(refs: Mapping[str, str], known_versions: Iterable[str], policy: Policy) -> str:
+    """The version after the highest of all tags and of all releases that we planned, by the configured scheme."""
+    pattern = re.escape(policy.tag).replace(re.escape("{version}"), r"(\d+\.\d+\.\d+)")
+    tags = [m.group(1) for ref in refs if (m := re.fullmatch(f"refs/tags/{pattern}", ref))]
+    taken = [tuple(int(x) for x in m.groups()) for v in (*tags, *known_versions) if (m := _VERSION.fullmatch(v))]
+    major, minor, patch = max(taken, default=(0, 0, 0))
+    bumped = {"major": (major + 1, 0, 0), "minor": (major, minor + 1, 0), "patch": (major, minor, patch + 1)}
+    return ".".join(str(x) for x in bumped[policy.version_scheme])

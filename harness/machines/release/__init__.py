@@ -1,0 +1,1 @@
+"""The release: what has landed becomes one merged, tagged and published version."""

@@ -1,0 +1,170 @@
+"""RESOLVING, TAGGING, PUBLISHING and NEEDS_PERSON. Every step can be taken again: each looks for its key first."""
+
+from __future__ import annotations
+
+from harness.core.fsm import Move
+from harness.core.item import Item
+from harness.core.result import Err, Pass
+from harness.domain import Gone
+from harness.effects import (
+    CloseIssue,
+    Comment,
+    DeleteBranch,
+    EditPull,
+    Effect,
+    Land,
+    OpenMachine,
+    PublishRelease,
+    SetStatus,
+    Tag,
+)
+from harness.failures import Failure, explain
+from harness.machines.attempt.states import Attempt
+from harness.machines.gates import prepare_name
+from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
+from harness.machines.release.settle import landed_in, not_in
+from harness.machines.release.states import E, Release, S
+from harness.policy import Policy
+from harness.texts import releases as texts
+
+RESOLVES = 2
+
+
+def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
+    d = item.data
+    if item.state == S.RESOLVING:
+        return ("refs", f"item/{d.attempt}") if d.attempt else ("refs",)
+    if item.state == S.TAGGING:
+        return ("entries",)
+    if item.state == S.PUBLISHING:
+        return tuple(f"closed/{n}" for n in d.landed)
+    return ("refs", "controls")
+
+
+def watch_resolving(item: Item[Release], seen: Seen) -> Watch:
+    """The merge agent: an attempt that merges the default branch into the release and resolves what conflicts."""
+    d, p = item.data, seen.policy
+    refs = seen["refs"]
+    if not known(refs):
+        return wait("looking at the branches", refs)
+    if item.value_of("Land"):
+        return ok(E.RESOLVED, "the conflict is resolved on the release branch", merge={}, attempt="")
+    if not d.attempt:
+        if d.resolves >= RESOLVES:
+            return ok(E.GAVE_UP, "the merge agent did not get it done", failure=str(Failure.CONFLICT), detail=d.detail)
+        machine = f"{d.repo}/attempt/release-{d.version}.{d.resolves + 1}"
+        start = _merge_attempt(item, p, machine, refs.get(f"refs/heads/{d.branch}", d.tip), refs.get(f"refs/heads/{d.base}", ""))
+        return stay(OpenMachine(machine, start), why="a merge agent tries", attempt=machine, resolves=d.resolves + 1)
+    peer = seen[f"item/{d.attempt}"]
+    if not isinstance(peer, Peer) or peer.state != "CLOSED":
+        return Pass("the merge agent is working")
+    if peer.data.outcome != "done":
+        return stay(why=f"the merge agent failed: {peer.data.failure}", attempt="", detail=peer.data.detail[:4000])
+    return stay(Land(d.branch, peer.data.head, d.tip), why="the resolved merge goes to the release branch")
+
+
+def _merge_attempt(item: Item[Release], p: Policy, machine: str, tip: str, base_sha: str) -> Attempt:
+    d = item.data
+    code = machine.rsplit("/", 1)[-1]
+    branch = f"{p.branch_prefix}/release-{d.version}"
+    brief = {
+        "issue": 0, "title": f"Merge {d.base} into {d.branch}", "text": texts.resolve(d.branch, d.base, d.detail),
+        "attempt": code, "base": d.base, "base_sha": base_sha, "branch": branch, "feedback": "", "answers": [],
+        "counters": {}, "agent": p.agent, "model": p.model, "commands": list(p.commands),
+    }  # fmt: skip
+    return Attempt(
+        code=code, ticket=item.id, purpose="merge", branch=branch, base=d.base, base_sha=base_sha, start_sha=tip,
+        image=p.image, prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief, title=brief["title"],
+    )  # fmt: skip
+
+
+def begin_tagging(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
+    return (Tag(item.data.tag, item.data.merge_sha),)
+
+
+def watch_tagging(item: Item[Release], seen: Seen) -> Watch:
+    if not known(seen["entries"]):
+        return wait("looking at the tickets")
+    return ok(E.TAGGED, f"{item.data.tag} at {item.data.merge_sha[:12]}")
+
+
+def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
+    d, p = item.data, seen.policy
+    entries = seen["entries"]
+    landed, others = landed_in(item.id, entries), not_in(item.id, entries)
+    record = f"{item.id} #{item.seq} sha256:{item.head}"
+    return (
+        PublishRelease(d.tag, texts.pull_title(d.version), texts.notes(d.version, landed, others, record), d.merge_sha),
+        SetStatus(d.merge_sha, "harness/release", "success", f"released as {d.tag}"),
+        *(CloseIssue(e.issue) for e in landed),
+        *(EditPull(e.pull, base=d.base) for e in others if e.pull and e.state not in ("BLOCKED", "DEFERRED")),
+        *(DeleteBranch(f"{p.branch_prefix}/{e.issue}", e.head) for e in landed),
+        *((DeleteBranch(f"{p.branch_prefix}/release-{d.version}", ""),) if d.resolves else ()),
+        DeleteBranch(d.branch, ""),
+    )
+
+
+def watch_publishing(item: Item[Release], seen: Seen) -> Watch:
+    """Closed is read back, not assumed: keywords do nothing when the base is not the default branch."""
+    for n in item.data.landed:
+        issue = seen[f"closed/{n}"]
+        if not known(issue):
+            return wait(f"reading issue {n} back", issue)
+        if not isinstance(issue, Gone) and issue.open:
+            return stay(CloseIssue(n), why=f"issue {n} is still open")
+    return ok(E.PUBLISHED, f"{item.data.tag} with {len(item.data.landed)} issues")
+
+
+def begin_needs_person(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
+    d = item.data
+    if not d.pull:
+        return ()
+    return (Comment(d.pull, f"release-{item.entry}", texts.needs_person(d.version, d.failure, d.detail)),)
+
+
+def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
+    """Acted: a new commit on either branch, or `harness release cut`."""
+    d = item.data
+    refs, controls = seen["refs"], seen["controls"]
+    if known(controls) and any(c.verb in ("release-cut", "release-retry") and c.at >= item.entered_at for c in controls):
+        return ok(E.PERSON_ACTED, "by command", gate="", merge={})
+    if known(refs):
+        now = (refs.get(f"refs/heads/{d.branch}", ""), refs.get(f"refs/heads/{d.base}", ""))
+        if d.tip and now != (d.tip, d.base_tip) and all(now):
+            return ok(E.PERSON_ACTED, "a branch moved", gate="", merge={})
+    return Pass(f"needs a person: {explain(d.failure, d.detail)[:200]}")
+
+
+def begin_ended(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
+    return (EditPull(item.data.pull, state="closed"),) if item.data.pull and not item.data.merge_sha else ()
+
+
+def alarms(item: Item[Release], policy: Policy) -> tuple[str, ...]:
+    return ("controls",)
+
+
+def alarm(item: Item[Release], seen: Seen) -> Move | None:
+    controls = seen["controls"]
+    if known(controls) and item.state not in (S.TAGGING, S.PUBLISHING):
+        for c in controls:
+            if c.verb == "release-abandon" and c.at >= item.entered_at - 1 and c.args.get("version") in (None, item.data.version):
+                return Move(E.ABANDONED, "by a person")
+    return None
+
+
+def fails(item: Item[Release], seen: Seen, err: Err) -> Move:
+    text = explain(err.failure, err.detail[:300])
+    note = {"failure": str(err.failure), "detail": err.detail[:8000]}
+    if item.state == S.MERGING:
+        return Move(E.CONFLICT if err.failure == Failure.CONFLICT else E.TREE_DIFFERS, text, note)
+    if item.state == S.RESOLVING:
+        return Move(E.GAVE_UP, text, note)
+    if item.state == S.TAGGING:
+        return Move(E.TAG_CONFLICT, text, note)
+    if item.state == S.GATING:
+        return Move(E.RED, text, note)
+    if item.state == S.NEEDS_PERSON:
+        return Move(E.PERSON_ACTED, text, note)
+    if item.state == S.PUBLISHING:
+        return Move(E.PUBLISHED, f"not everything could be tidied: {text}", note)
+    return Move(E.ABANDONED, text, note)
