@@ -99,7 +99,7 @@ def test_compose_asks_healthz_and_listens_for_this_machine_only() -> None:
 
 def test_compose_passes_no_secret_in_the_environment() -> None:
     service = director()
-    assert not re.search("TOKEN|KEY|SECRET|PASSWORD", " ".join(service["environment"]))
+    assert not re.search("TOKEN|KEY|SECRET|PASSWORD", " ".join(service.get("environment", {})))
     assert service["secrets"] == ["github_token"]
 
 
