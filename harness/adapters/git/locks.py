@@ -120,8 +120,8 @@ def _remove(lock: Path) -> None:
 
 
 def _in_use(repository: Path) -> bool:
-    """Whether another live process works there: an open file or its current folder inside, or the path of
-    the repository among its arguments (as in every git command of ours). Where /proc is missing: yes, to be safe."""
+    """Whether another live process works there: an open file or its current folder inside, or the path of the
+    repository among its arguments, as in every command of ours. Yes, to be safe, where /proc is missing."""
     root = os.path.realpath(repository)
     if not os.path.isdir("/proc/self/fd"):
         return True
