@@ -1,7 +1,7 @@
 """The Runtime in memory: jobs are entries in a dict, and run as a script or a test says.
 
 The one rule: nothing happens by itself. Time is the clock's, progress is the script's or the caller's, so
-that a simulation with the same seed sees the same world. It answers exactly as the real engine's adapter does.
+that the same seed gives the same world. It answers exactly as the real engine's adapter does.
 """
 
 from __future__ import annotations
