@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import rfc8785
@@ -18,6 +19,11 @@ from harness.core.journal import Draft, Record
 # ECMAScript and Python print these numbers alike; others differ in form, or are no JSON for RFC 8785.
 _INT_MAX = 2**53 - 1
 _FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
+
+_AS_IS = frozenset({str, bool, type(None)})
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), check_circular=False, allow_nan=False
+)
 
 # Stands where the hash will. No hash looks like it, so finding it once finds the right place.
 _MARK = "#" * 64
@@ -31,17 +37,17 @@ class _LongWay(Exception):
 def _simple(value: Any) -> Any:
     """A copy in plain JSON types, whole floats as ints, that `json.dumps` writes in canonical form."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
+    if kind in _AS_IS:
         return value
     if kind is dict:
         copy = {}
         for key, member in value.items():
             if type(key) is not str or not key.isascii():
                 raise _LongWay
-            copy[key] = _simple(member)
+            copy[key] = member if type(member) in _AS_IS else _simple(member)
         return copy
     if kind is list or kind is tuple:
-        return [_simple(member) for member in value]
+        return [member if type(member) in _AS_IS else _simple(member) for member in value]
     if kind is int and -_INT_MAX <= value <= _INT_MAX:
         return value
     if kind is float and value.is_integer() and -_INT_MAX <= value <= _INT_MAX:
@@ -62,11 +68,7 @@ def plain(value: Any) -> tuple[Any, bytes]:
         if rfc8785.dumps(copy) != text:
             raise ValueError("a number would not be read back as it was written") from None
         return copy, text
-    return copy, _dumps(copy)
-
-
-def _dumps(simple: Any) -> bytes:
-    return json.dumps(simple, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    return copy, _ENCODER.encode(copy).encode()
 
 
 def canonical(value: Any) -> bytes:
@@ -77,10 +79,10 @@ def seal(
     draft: Draft, *, machine: str, seq: int, at: float, epoch: int, code: str, prev: str
 ) -> tuple[Record, bytes]:
     """`journal.seal` and `journal.line` in one: the record and its line, with the newline."""
-    clash = journal.FIELDS & draft.body.keys()
-    if clash:
-        raise ValueError(f"a record's body may not use {sorted(clash)}")
-    time = journal.iso(at)
+    if not journal.FIELDS.isdisjoint(draft.body):
+        raise ValueError(f"a record's body may not use {sorted(journal.FIELDS & draft.body.keys())}")
+    when = datetime.fromtimestamp(at, UTC)
+    time = when.isoformat(timespec="microseconds")
     head = {"v": journal.VERSION, "seq": seq, "at": time, "machine": machine, "epoch": epoch, "code": code}
     members = {**head, "kind": draft.kind, **draft.body, "prev": prev, "hash": _MARK}
     copy, text = plain(members)
@@ -94,7 +96,7 @@ def seal(
         limit = journal.LINE_LIMIT_BYTES
         raise ValueError(f"record {seq} of {machine} has {len(line)} bytes, at most {limit}")
     body = {key: copy[key] for key in draft.body}
-    return Record(machine, seq, journal.posix(time), epoch, code, draft.kind, body, prev, own), line
+    return Record(machine, seq, when.timestamp(), epoch, code, draft.kind, body, prev, own), line
 
 
 def load(line: bytes) -> Record:

@@ -32,15 +32,16 @@ from harness.ports import Clock
 
 _HEAD = """SELECT meta.epoch, streams.id, streams.seq, streams.head
 FROM meta LEFT JOIN streams ON streams.machine = ?"""
-_BEGIN = "INSERT INTO streams (machine, seq, head, snapshot_seq) VALUES (?, 0, '', 0)"
-_ADVANCE = "UPDATE streams SET seq = ?, head = ? WHERE id = ?"
-_SNAPSHOT = "UPDATE streams SET seq = ?1, head = ?2, snapshot_seq = ?1 WHERE id = ?3"
-_INSERT = "INSERT INTO records (stream, seq, at, epoch, kind, line) VALUES (?, ?, ?, ?, ?, ?)"
-_LINES = """SELECT line FROM records WHERE stream = (SELECT id FROM streams WHERE machine = ?) AND seq > ?
-ORDER BY seq LIMIT ?"""
+_BEGIN = "INSERT INTO streams (machine, seq, head, snapshot_seq) VALUES (?, 0, ?, 0)"
+_ADVANCE = """UPDATE streams SET seq = ?, head = ?, snapshot_seq = coalesce(?, snapshot_seq)
+WHERE id = ? AND seq = ? AND head = ? AND (SELECT epoch FROM meta) = ?"""
+_INSERT = "INSERT INTO records (id, at, epoch, kind, line) VALUES (?, ?, ?, ?, ?)"
+_LINES = """SELECT line FROM records, (SELECT id << 32 AS first FROM streams WHERE machine = ?)
+WHERE records.id > first + ? AND records.id < first + (1 << 32) ORDER BY records.id LIMIT ?"""
 _KEEP = "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 _VERIFY_AT_ONCE = 1000
+_HEADS_MAX = 10_000
 _ALL = -1
 
 
@@ -54,6 +55,7 @@ class SqlStore:
         self.read_only = read_only
         self._epoch = epoch
         self._lock = threading.RLock()
+        self._heads: dict[str, tuple[int, int, str]] = {}
         mode = schema.reading_mode(path) if read_only else "rw"
         self._engine = create_engine(
             "sqlite://",
@@ -152,35 +154,59 @@ class SqlStore:
 
     def append(self, machine: str, draft: Draft, *, expect_seq: int) -> Result[Record]:
         try:
-            with self._writing() as db:
-                epoch, stream, seq, head = db.execute(_HEAD, (machine,)).fetchone()
-                refused = self._refusal(machine, epoch, (seq or 0) + 1, expect_seq)
-                if refused is not None:
-                    return refused
-                record, line = lines.seal(
-                    draft,
-                    machine=machine,
-                    seq=expect_seq,
-                    at=self.clock.now(),
-                    epoch=self._epoch,
-                    code=self.code,
-                    prev=head or journal.GENESIS,
-                )
-                if stream is None:
-                    stream = db.execute(_BEGIN, (machine,)).lastrowid
-                advance = _SNAPSHOT if record.kind == "snapshot" else _ADVANCE
-                db.execute(advance, (record.seq, record.hash, stream))
-                db.execute(_INSERT, (stream, record.seq, record.at, record.epoch, record.kind, line))
+            with self._lock:
+                db = self._db
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    return self._append(db, machine, draft, expect_seq)
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
         except sqlite3.Error as e:
             return self._err(e)
+
+    def _append(self, db: sqlite3.Connection, machine: str, draft: Draft, expect_seq: int) -> Result[Record]:
+        """The transaction of an append but for its beginning; what has not reached COMMIT is rolled back."""
+        known = self._heads.pop(machine, None)
+        if known is None or known[1] != expect_seq - 1:
+            found = self._find(db, machine, expect_seq)
+            if isinstance(found, Err):
+                return found
+            known = found
+        stream, seq, head = known
+        record, line = lines.seal(
+            draft,
+            machine=machine,
+            seq=expect_seq,
+            at=self.clock.now(),
+            epoch=self._epoch,
+            code=self.code,
+            prev=head,
+        )
+        snapshot = expect_seq if record.kind == "snapshot" else None
+        advance = (expect_seq, record.hash, snapshot, stream, seq, head, self._epoch)
+        if db.execute(_ADVANCE, advance).rowcount != 1:
+            # What was remembered is not so any more: another handle wrote. The row itself is asked now.
+            return self._append(db, machine, draft, expect_seq)
+        db.execute(_INSERT, (stream << 32 | expect_seq, record.at, record.epoch, record.kind, line))
+        db.execute("COMMIT")
+        self._heads[machine] = (stream, expect_seq, record.hash)
         return Ok(record)
 
-    def _refusal(self, machine: str, epoch: int, seq: int, expect_seq: int) -> Err | None:
+    def _find(self, db: sqlite3.Connection, machine: str, expect_seq: int) -> tuple[int, int, str] | Err:
+        """A machine's stream, last number and last hash; a new machine gets its stream."""
+        if len(self._heads) >= _HEADS_MAX:
+            self._heads.clear()
+        epoch, stream, seq, head = db.execute(_HEAD, (machine,)).fetchone()
         if epoch != self._epoch:
             return Err(Failure.AUTH_FAILED, f"a newer director has epoch {epoch}, this one has {self._epoch}")
-        if seq != expect_seq:
-            return Err(Failure.INTERNAL_ERROR, f"{machine}: the next record is {seq}, not {expect_seq}")
-        return None
+        if expect_seq != (seq or 0) + 1:
+            return Err(
+                Failure.INTERNAL_ERROR, f"{machine}: the next record is {(seq or 0) + 1}, not {expect_seq}"
+            )
+        if stream is None:
+            return db.execute(_BEGIN, (machine, journal.GENESIS)).lastrowid or 0, 0, journal.GENESIS
+        return stream, seq, head
 
     def read(self, machine: str, after: int = 0) -> Sequence[Record]:
         return self._records(self._rows(_LINES, (machine, after, _ALL)))
@@ -212,7 +238,7 @@ class SqlStore:
                 return Fault(fault.seq, offset + fault.offset, fault.what, fault.torn)
             seq, prev, offset = records[-1].seq, records[-1].hash, offset + len(data)
         kept = self._rows("SELECT seq, head FROM streams WHERE machine = ?", (machine,))
-        if kept and (kept[0][0], kept[0][1] or journal.GENESIS) != (seq, prev):
+        if kept and tuple(kept[0]) != (seq, prev):
             return Fault(seq + 1, offset, f"it ends at record {seq}, the store wrote {kept[0][0]}")
         return None
 
