@@ -1,11 +1,11 @@
 """Runs the trusted repository's own validation commands, one after another, until one fails.
 
-Stand-alone, standard library only: `python -I commands.py RESULT.json -- COMMANDS.json`, where COMMANDS.json is a
-JSON list of command lines, or `-` for standard input. The one rule: this is the only place that gives text to a
-shell (`/bin/sh -c`), and that text comes from the trusted base, never from a worker's branch.
+Stand-alone, standard library only: `python -I commands.py RESULT.json -- COMMANDS.json`, where COMMANDS.json
+is a JSON list of command lines, or `-` for standard input. The one rule: this is the only place that gives
+text to a shell (`/bin/sh -c`), and that text comes from the trusted base, never from a worker's branch.
 
-RESULT.json, by rename: commands_run, failed_command ("" when none failed), exit, seconds. The exit code is the
-failing command's, 128 + n where signal n ended it, or 0. Without RESULT.json it did not come to its end.
+RESULT.json, by rename: commands_run, failed_command ("" when none failed), exit, seconds. The exit code is
+the failing command's, 128 + n where signal n ended it, or 0. Without RESULT.json it did not come to its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-USAGE = "usage: python -I commands.py RESULT.json -- COMMANDS.json (a JSON list of command lines, - for stdin)"
+USAGE = "usage: python -I commands.py RESULT.json -- COMMANDS.json (a JSON list of texts, - for stdin)"
 COMMANDS_LIMIT = 100
 TEXT_LIMIT_BYTES = 1 << 20
 

@@ -51,8 +51,18 @@ class ProcessRuntime:
 
     isolates = False
 
-    def __init__(self, root: Path, *, python: str = sys.executable, data: Path, clock: Clock) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        python: str = sys.executable,
+        data: Path,
+        clock: Clock,
+        keep_bytes: int = KEEP_BYTES,
+    ) -> None:
+        """`keep_bytes` of each job's output are kept, head and tail; `limits.output_bytes` ends the job."""
         self.root, self.python, self.data, self.clock = root, python, data, clock
+        self.keep_bytes = keep_bytes
         self._digest = ""
 
     # ------------------------------------------------------------ what it is
@@ -118,10 +128,10 @@ class ProcessRuntime:
         if not job.argv:
             return Err(Failure.CONFIG_INVALID, f"job {job.name} has no command")
         for text in (*job.argv, *(f"{k}={v}" for k, v in job.env.items())):
-            if len(text.encode()) >= ARG_LIMIT_BYTES:
+            if _size(text) >= ARG_LIMIT_BYTES:
                 return Err(
                     Failure.CONFIG_INVALID,
-                    f"job {job.name}: {text[:40]!r}… has {len(text.encode())} bytes; "
+                    f"job {job.name}: {text[:40]!r}… has {_size(text)} bytes; "
                     "arguments and variables take fewer than 131072, give it as stdin or in a file",
                 )
             if "\0" in text:
@@ -164,7 +174,7 @@ class ProcessRuntime:
             "cwd": str(workdir),
             "stdin": str(folder / "stdin") if job.stdin else None,
             "log": str(folder / "output.log"),
-            "keep_bytes": min(job.limits.output_bytes, KEEP_BYTES),
+            "keep_bytes": min(job.limits.output_bytes, self.keep_bytes),
             "limit_bytes": job.limits.output_bytes,
             "wall_s": job.limits.wall_s,
             "grace_s": GRACE_S,
@@ -181,12 +191,10 @@ class ProcessRuntime:
 
     def _spawn(self, folder: Path) -> None:
         """Start the shim and wait until it has detached; it starts a folder's job at most once."""
-        with (folder / "shim.err").open("ab") as err:
-            subprocess.run(
-                [self.python, "-I", str(SHIM), str(folder)], stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=err, start_new_session=True, timeout=START_S, check=False,
-                env={"LANG": LANG},
-            )  # fmt: skip
+        subprocess.run(
+            [self.python, "-I", str(SHIM), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True, timeout=START_S, check=False, env={},
+        )  # fmt: skip
 
     # ------------------------------------------------------------ look
 
@@ -269,3 +277,7 @@ class ProcessRuntime:
 def _err(e: OSError | ValueError) -> Err:
     full = isinstance(e, OSError) and e.errno in (28, 122)
     return Err(Failure.DISK_FULL if full else Failure.INFRA_ENGINE, f"process runtime: {e}")
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

@@ -388,9 +388,9 @@ def begin(folder: str) -> Run | None:
     return run
 
 
-def detach() -> int:
-    """Become a process of our own, in a session of its own. The parent waits for the word that all is well
-    and leaves; the child gets where to write it."""
+def detach(folder: str) -> int:
+    """Become a process of our own, in a session of its own; a traceback of ours goes to RUNDIR/shim.err. The
+    parent waits for the word that all is well and leaves; the child gets where to write it."""
     ready, word = os.pipe2(os.O_CLOEXEC)
     if os.fork():
         os.close(word)
@@ -399,8 +399,9 @@ def detach() -> int:
     os.setsid()
     os.chdir("/")
     null = os.open("/dev/null", os.O_RDWR)
-    for fd in (0, 1):
-        os.dup2(null, fd)  # stderr stays: shim.err, for our own traceback
+    words = os.open(os.path.join(folder, "shim.err"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for fd, end in enumerate((null, null, words)):
+        os.dup2(end, fd)
     return word
 
 
@@ -409,7 +410,7 @@ def main(argv: list[str]) -> int:
         print("usage: python -I shim.py RUNDIR (a folder with job.json)", file=sys.stderr)
         return 2
     folder = os.path.abspath(argv[1])
-    word = detach()
+    word = detach(folder)
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     run = begin(folder)
     if run is None:
