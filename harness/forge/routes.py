@@ -19,6 +19,7 @@ from harness.forge import (
     releases,
     repos,
     reviews,
+    searches,
     statuses,
 )
 from harness.forge.errors import ApiError, not_found
@@ -36,6 +37,7 @@ TABLE: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/user/repos", repos.create_for_user),
     ("GET", "/users/{username}", repos.get_user),
     ("GET", "/rate_limit", limits.overview),
+    ("GET", "/search/issues", searches.issues),
     ("GET", R, repos.get),
     ("PATCH", R, repos.update),
     ("GET", R + "/collaborators", repos.list_collaborators),

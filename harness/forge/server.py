@@ -36,9 +36,10 @@ STOP_S = 5
 
 @dataclass
 class Forge:
-    """A running forge. ``url`` has no trailing slash; PyGithub's base_url is ``url`` or ``url + "/api/v3"``."""
+    """A running forge, bound to ``port``. ``url`` has no trailing slash; PyGithub's base_url is ``url`` or ``url + "/api/v3"``."""
 
     url: str
+    port: int
     state: State
     _server: uvicorn.Server
     _thread: threading.Thread | None
@@ -166,7 +167,7 @@ def _open(
         state.clock = clock
     _install_hook(data_dir)
     _catch_up(state)
-    return Forge(url, state, _uvicorn(state), None, lock), sock
+    return Forge(url, sock.getsockname()[1], state, _uvicorn(state), None, lock), sock
 
 
 def _plan(faults: Faults) -> FaultPlan:
