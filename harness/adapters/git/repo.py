@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from harness.adapters.git.changes import Diffs
 from harness.adapters.git.clones import Clones
@@ -53,7 +53,9 @@ class GitRepo:
         places = (root / "mirror.git", root / "quarantine.git")
         self._remote = remote
         self._clock = clock
-        self._git = Runner(root / "home", remote=remote, token=token, limits=limits, safe=places, env=env)
+        # By exact path, never "*": a container may have another uid than we ("dubious ownership").
+        safe = (*places, Path(unquote(urlsplit(remote).path))) if remote.startswith("file:") else places
+        self._git = Runner(root / "home", remote=remote, token=token, limits=limits, safe=safe, env=env)
         # The time of files, not of `clock`: it is compared with the times of lock files.
         self.mirror = Mirror(places[0], self._git, limits, author, began=time.time())
         self._quarantine = Quarantine(places[1], self.mirror, self._git, limits)

@@ -51,11 +51,13 @@ CONFIG: tuple[tuple[str, str], ...] = (
     ("maintenance.auto", "false"),
     ("pack.threads", "1"),
     ("safe.bareRepository", "explicit"),
-    ("uploadpack.allowAnySHA1InWant", "true"),
     ("transfer.bundleURI", "false"),
     ("advice.detachedHead", "false"),
     ("http.lowSpeedLimit", "1000"),
 )
+
+
+SERVED: tuple[tuple[str, str], ...] = (("uploadpack.allowAnySHA1InWant", "true"), ("pack.threads", "1"))
 
 
 class Runner:
@@ -232,12 +234,13 @@ class Runner:
         return [*command, *args]
 
     def _write_config(self) -> None:
-        """The same settings as a file, for the children of local transports, which git strips of the rest."""
+        """The other side of a local transport is a process that git strips of our settings; this file reaches
+        it. Hooks stay on there: where the forge is a folder, its rules are hooks."""
         with self._lock:
             if self._written:
                 return
             self.home.mkdir(parents=True, exist_ok=True)
-            pairs = [*CONFIG, *(("safe.directory", str(path)) for path in self._safe)]
+            pairs = [*SERVED, *(("safe.directory", str(path)) for path in self._safe)]
             path = self.home / "gitconfig"
             partial = path.with_suffix(f".{os.getpid()}")
             partial.write_text("".join(config_line(key, value) for key, value in pairs), encoding="utf-8")
