@@ -195,7 +195,7 @@ def test_a_crash_loop_cannot_exceed_the_caps() -> None:
     clock, shelf = Hands(), Shelf()
     limits = {READ: Limits(per_minute=40, per_hour=300, reserve=0.0), WRITE: Limits(gap_s=1.0, per_minute=20)}
     log: dict[str, list[float]] = {READ: [], WRITE: []}
-    for _ in range(2000):
+    for _ in range(700):
         g = make(clock, shelf, limits)
         for _ in range(dice.randrange(1, 12)):
             resource = dice.choice([READ, READ, READ, WRITE])

@@ -52,7 +52,7 @@ class ScriptedForge:
                 raw = self.rfile.read(size)
                 told = Got(self.command, self.path, dict(self.headers), json.loads(raw) if raw else None)
                 status, headers, data = outer.reply(told)
-                self.send_response(status)
+                self.send_response_only(status)
                 for k, v in headers.items():
                     self.send_header(k, v)
                 self.send_header("Content-Length", str(len(data)))

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from harness.adapters.github import shapes
 from harness.adapters.github.calls import PAGES_LIMIT, Calls, with_query
-from harness.core.result import Err, Ok, Result
+from harness.core.result import Err, Ok, Pass, Result
 from harness.domain import Issue
 from harness.failures import Failure
 from harness.ports import Clock
@@ -55,6 +55,10 @@ class Walk:
     pages: int = 0
     found: dict[int, Issue] = field(default_factory=dict)
 
+    def started(self) -> float:
+        """By the forge's clock when it told."""
+        return self.began if self.forge_began is None else self.forge_began
+
 
 class OpenIssues:
     """`label` picks the issues: those that carry it, or a label that begins with it and a colon. "" picks
@@ -75,22 +79,14 @@ class OpenIssues:
         self._cursor = 0.0
         self._walk: Walk | None = None
         self._walked_at: float | None = None
-        self._walks = 0
         self._load()
 
     def read(self) -> Result[tuple[Issue, ...]]:
         """The issues by number. One 304 when nothing has changed."""
         with self._lock:
             now = self._clock.now()
-            if (
-                self._walk is not None
-                or self._walked_at is None
-                or not 0 <= now - self._walked_at < RECONCILE_S
-            ):
-                walked = self._go_on_walking(now)
-                if walked is not None:
-                    return walked
-            failed = self._look()
+            recent = self._walked_at is not None and 0 <= now - self._walked_at < RECONCILE_S
+            failed = self._look() if recent and self._walk is None else self._walk_all(now)
             if failed is not None:
                 return failed
             return Ok(tuple(self._issues[n] for n in sorted(self._issues)))
@@ -109,57 +105,63 @@ class OpenIssues:
 
     # ------------------------------------------------------------ the walk
 
-    def _go_on_walking(self, now: float) -> Err | None:
-        """Read the remaining pages of all open issues; None when the walk is complete."""
-        walk = self._walk
-        if walk is None:
-            # Oldest first: what is opened meanwhile appears at the end, and quiet pages keep their ETag.
-            first = with_query(self._path, state="open", sort="created", direction="asc", per_page=100)
-            walk = self._walk = Walk(first, now)
+    def _walk_all(self, now: float) -> Err | Pass | None:
+        """Walk until nothing was closed meanwhile; None when the list is complete.
+
+        Closing an issue moves the later ones up a place, and one may slip from a page not yet read to one
+        that was. After three such walks the list is taken as it is, and the next read walks again."""
+        for _ in range(WALKS_IN_A_ROW):
+            walk = self._walk
+            if walk is None:
+                # Oldest first: what is opened meanwhile appears at the end, and quiet pages keep their ETag.
+                first = with_query(self._path, state="open", sort="created", direction="asc", per_page=100)
+                walk = self._walk = Walk(first, now)
+            stopped = self._go_on(walk)
+            if stopped is not None:
+                return stopped
+            self._take(walk)
+            changes = self._read_changes()
+            if not isinstance(changes, Ok):
+                return changes
+            self._walk = None
+            if walk.pages <= 1 or not any(s.closed_at >= walk.started() for s in changes.value):
+                self._walked_at = now
+                break
+        self._save()
+        return None
+
+    def _go_on(self, walk: Walk) -> Err | Pass | None:
+        """Read the pages that remain; None at the end."""
         while walk.at:
             if walk.pages == PAGES_LIMIT:
                 self._walk = None
                 return Err(Failure.INTERNAL_ERROR, f"more than {PAGES_LIMIT} pages of open issues")
             r = self._calls.get(walk.at, self._parse_open, priority=2)
             if not isinstance(r, Ok):
-                return r if isinstance(r, Err) else None
+                return r
             if walk.forge_began is None:
                 walk.forge_began = r.value.date
             walk.pages += 1
             walk.found.update((i.number, i) for i in r.value.value)
             walk.at = r.value.next
-        self._walk = None
-        self._finish(walk, now)
         return None
 
-    def _finish(self, walk: Walk, now: float) -> None:
+    def _take(self, walk: Walk) -> None:
+        """What was walked is the list now, but for what we know to be newer."""
         before, self._issues = self._issues, {}
         self._gone = {n: at for n, at in self._gone.items() if at != float("inf")}
         for number, issue in walk.found.items():
             known = before.get(number)
             newer = known if known is not None and known.updated_at > issue.updated_at else issue
             self._merge(Seen(number, newer, newer.updated_at, 0.0))
-        began = walk.forge_began if walk.forge_began is not None else walk.began
-        self._cursor = began - OVERLAP_S
-        self._walked_at = now
-        # Closing an issue moves the later ones up a place, and one may slip from a page not yet read to one
-        # that was: when something was closed while we walked over several pages, walk again.
-        self._walks += 1
-        changes = self._read_changes()
-        if isinstance(changes, Ok):
-            closed = any(s.closed_at >= began for s in changes.value)
-            if closed and walk.pages > 1 and self._walks < WALKS_IN_A_ROW:
-                self._walked_at = None
-            else:
-                self._walks = 0
-        self._save()
+        self._cursor = walk.started() - OVERLAP_S
 
     # ------------------------------------------------------------ the look
 
-    def _look(self) -> Err | None:
+    def _look(self) -> Err | Pass | None:
         changes = self._read_changes()
         if not isinstance(changes, Ok):
-            return changes if isinstance(changes, Err) else None
+            return changes
         if changes.value:
             self._save()
         return None
