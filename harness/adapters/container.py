@@ -174,7 +174,6 @@ def specify(
         "AttachStdin": False,
         "AttachStdout": False,
         "AttachStderr": False,
-        "NetworkDisabled": job.network == "none",
         "HostConfig": {
             "NetworkMode": job.network,
             "RestartPolicy": {"Name": "no"},
