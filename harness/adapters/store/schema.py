@@ -47,7 +47,6 @@ def connect(path: Path, mode: str = "rw", busy_s: float = BUSY_S) -> sqlite3.Con
     uri = f"file:{quote(str(path.absolute()))}?" + ("immutable=1" if mode == "frozen" else f"mode={mode}")
     db = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA synchronous=FULL")
-    db.execute("PRAGMA foreign_keys=ON")
     return db
 
 
