@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 from forge_world import Remembered, Served, Server
 
+from harness.adapters.memory.forge import MemoryForge
 from harness.core.result import Err, Ok
 from harness.domain import Gone, Issue
 from harness.failures import Failure
@@ -340,3 +341,44 @@ def test_releases_are_found_by_their_tag(w: World) -> None:
     r = err(w.forge.create_release("v1.0.0", "One", "text", sha), Failure.CONFLICT)
     assert r.detail == "already exists"
     assert w.forge.release("v1/odd tag") == Ok(None)
+
+
+# ---------------------------------------------------------------- the forge in memory alone
+
+
+def test_memory_faults_before_and_after_the_work() -> None:
+    w = Remembered()
+    forge = w.forge
+    assert isinstance(forge, MemoryForge)
+    n = w.opens("One", "", ("harness",))
+    down = Err(Failure.FORGE_DOWN, "the forge answered 502", maybe=True)
+    forge.before = lambda name, args: down if name == "comment" else None
+    assert forge.comment(n, "a") == down
+    assert w.hub.comments == {}
+    assert forge.counts()["write"] == 0
+    forge.before = lambda name, args: None
+    forge.after = lambda name, args, done: down if args.get("body") == "b" else None
+    assert forge.comment(n, "b") == down
+    assert [c.body for c in forge.comments(n).unwrap()] == ["b"]
+
+
+def test_memory_lists_may_lag_while_single_reads_do_not() -> None:
+    w = Remembered()
+    forge = w.forge
+    assert isinstance(forge, MemoryForge)
+    n = w.opens("One", "", ("harness",))
+    _, pull = open_pull(w)
+    forge.comment(n, "a").unwrap()
+    forge.lag = lambda name, args: 5.0
+    assert (forge.issues(), forge.comments(n), forge.pulls("agent/1")) == (Ok(()), Ok(()), Ok(()))
+    assert forge.pull(pull.number).unwrap().number == pull.number
+    w.clock.at += 5
+    assert [len(r.unwrap()) for r in (forge.issues(), forge.comments(n), forge.pulls("agent/1"))] == [1, 1, 1]
+
+
+def test_memory_outlives_the_client() -> None:
+    w = Remembered()
+    n = w.opens("One", "", ("harness",))
+    again = MemoryForge(w.git, w.clock, hub=w.hub)
+    again.comment(n, "from another life").unwrap()
+    assert [c.author for c in w.forge.comments(n).unwrap()] == ["harness-bot"]

@@ -8,7 +8,6 @@ both forges and the port read the one clock that the test turns.
 from __future__ import annotations
 
 import base64
-import hashlib
 import itertools
 import json
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from harness.adapters.github import GitHubForge
 from harness.adapters.governor import READ, WRITE, Governor
 from harness.adapters.memory.forge import MemoryForge
 from harness.adapters.memory.hub import Hub
+from harness.adapters.memory.repo import MemoryRemote
 from harness.core.budget import Limits
 from harness.forge import Settings, User, seed, serve
 from harness.ports import Forge
@@ -59,47 +59,6 @@ class Shelf:
         self.puts += 1
 
 
-class TinyGit:
-    """Commits as (parents, files) and refs: enough git for the forge in memory."""
-
-    def __init__(self, main: str = "main") -> None:
-        self.refs: dict[str, str] = {}
-        self.commits: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
-        self.refs[f"refs/heads/{main}"] = self.commit((), {"README.md": "hello\n"})
-
-    def commit(self, parents: tuple[str, ...], files: dict[str, str], message: str = "") -> str:
-        told = json.dumps([parents, sorted(files.items()), message])
-        sha = hashlib.sha1(told.encode(), usedforsecurity=False).hexdigest()
-        self.commits[sha] = (parents, dict(files))
-        return sha
-
-    def line(self, sha: str) -> list[str]:
-        """The commit and all before it, nearest first."""
-        seen, todo = [], [sha]
-        while todo:
-            at = todo.pop(0)
-            if at not in seen:
-                seen.append(at)
-                todo.extend(self.commits[at][0])
-        return seen
-
-    def is_ancestor(self, old: str, new: str) -> bool:
-        return old in self.line(new)
-
-    def merge(self, base: str, head: str, message: str, at: float) -> str | None:
-        common = next(c for c in self.line(base) if self.is_ancestor(c, head))
-        before, ours, theirs = (self.commits[c][1] for c in (common, base, head))
-        merged = {}
-        for path in sorted({*before, *ours, *theirs}):
-            was, mine, other = before.get(path), ours.get(path), theirs.get(path)
-            if mine != was and other != was and mine != other:
-                return None
-            kept = other if mine == was else mine
-            if kept is not None:
-                merged[path] = kept
-        return self.commit((base, head), merged, f"{message} {at}")
-
-
 @dataclass
 class Remembered:
     """The forge in memory. `people` and the verbs below are the same in `Served`."""
@@ -108,7 +67,8 @@ class Remembered:
     repo: str = "acme/widget"
 
     def __post_init__(self) -> None:
-        self.git = TinyGit()
+        self.git = MemoryRemote()
+        self.git.write("refs/heads/main", {"README.md": "hello\n"}, "Initial commit")
         self.hub = Hub(
             self.git,
             self.clock,
@@ -156,22 +116,21 @@ class Remembered:
 
     def pushes(self, branch: str, path: str, text: str) -> str:
         """One commit more on a branch, which begins at main when it is new; answers its SHA."""
-        at = self.git.refs.get(f"refs/heads/{branch}") or self.tip("main")
-        files = {**self.git.commits[at][1], path: text}
-        self.git.refs[f"refs/heads/{branch}"] = self.git.commit((at,), files)
-        return self.tip(branch)
+        if f"refs/heads/{branch}" not in self.git.refs:
+            self.branches(branch)
+        return self.git.write(f"refs/heads/{branch}", {path: text}, f"Write {path}")
 
     def branches(self, branch: str) -> str:
         """A branch that is where main is."""
-        self.git.refs[f"refs/heads/{branch}"] = self.tip("main")
+        self.git.set(f"refs/heads/{branch}", self.tip("main"))
         return self.tip(branch)
 
     def forwards(self, branch: str, sha: str) -> None:
         """Push a fast-forward."""
-        self.git.refs[f"refs/heads/{branch}"] = sha
+        self.git.set(f"refs/heads/{branch}", sha)
 
     def removes(self, branch: str) -> None:
-        del self.git.refs[f"refs/heads/{branch}"]
+        self.git.set(f"refs/heads/{branch}", "")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -324,7 +324,7 @@ class MemoryForge:
         new = self.hub.remote.merge(base, sha, title, self.clock.now()) if base is not None else None
         if new is None:
             return Err(Failure.CONFLICT, "Pull Request is not mergeable")
-        self.hub.remote.refs[f"refs/heads/{pull.base}"] = new
+        self.hub.remote.set(f"refs/heads/{pull.base}", new)
         self.hub.pulls[number] = replace(pull, open=False, merged=True, merge_sha=new)
         self.hub.changed()
         return Ok(new)
@@ -370,8 +370,7 @@ class MemoryForge:
             self.hub.releases[tag] = made
             self.hub.release_texts[tag] = {"name": name, "body": body, "target": target}
             if f"refs/tags/{tag}" not in self.hub.remote.refs:
-                at = self.hub.tip(target) or target
-                self.hub.remote.refs[f"refs/tags/{tag}"] = at
+                self.hub.remote.set(f"refs/tags/{tag}", self.hub.tip(target) or target)
             self.hub.changed()
             return Ok(made)
 

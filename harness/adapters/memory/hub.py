@@ -6,7 +6,7 @@ head makes the pull merged, a deleted branch closes it. Everything is determinis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -20,7 +20,8 @@ class Remote(Protocol):
     """The forge's git: full ref name to SHA, and the little that must be known of commits."""
 
     @property
-    def refs(self) -> MutableMapping[str, str]: ...
+    def refs(self) -> Mapping[str, str]: ...
+    def set(self, ref: str, sha: str) -> None: ...
     def is_ancestor(self, old: str, new: str) -> bool: ...
     def merge(self, base: str, head: str, message: str, at: float) -> str | None:
         """Make the merge commit of two commits; None when they conflict. Moves no ref."""
@@ -62,6 +63,7 @@ class Hub:
     _next_id: int = 1000
     _seen: dict[str, str] = field(default_factory=dict)
     _moved_at: dict[int, float] = field(default_factory=dict)
+    _tried: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     # ------------------------------------------------------------ numbers and times
 
@@ -109,8 +111,9 @@ class Hub:
             return
         seen, self._seen = self._seen, now
         self.version += 1
+        moved = {r for r in {**seen, **now} if seen.get(r) != now.get(r)}
         for number, pull in self.pulls.items():
-            if pull.open:
+            if pull.open and moved & {f"refs/heads/{pull.head}", f"refs/heads/{pull.base}"}:
                 self.pulls[number] = self._judge(number, pull, seen)
 
     def _judge(self, number: int, pull: Pull, seen: Mapping[str, str]) -> Pull:
@@ -134,7 +137,10 @@ class Hub:
             return None
         if self.clock.now() < self._moved_at.get(pull.number, 0.0) + self.mergeable_delay_s:
             return None
-        return self.remote.merge(base, pull.head_sha, "try", 0.0) is not None
+        tried = (base, pull.head_sha)
+        if tried not in self._tried:
+            self._tried[tried] = self.remote.merge(*tried, "a try", 0.0) is not None
+        return self._tried[tried]
 
     def shown(self, pull: Pull) -> Pull:
         return replace(pull, mergeable=self.mergeable(pull))
