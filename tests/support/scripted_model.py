@@ -190,7 +190,8 @@ def anthropic(
     ]
     for i, part in enumerate(content):
         if part["type"] == "text":
-            empty, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": part["text"]}
+            empty: Json = {"type": "text", "text": ""}
+            delta: Json = {"type": "text_delta", "text": part["text"]}
         else:
             empty = {**part, "input": {}}
             delta = {"type": "input_json_delta", "partial_json": json.dumps(part["input"])}
