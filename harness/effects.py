@@ -507,6 +507,7 @@ class Commit(Effect):
     message: str
     author: tuple[str, ...]
     at: float
+    base_sha: str = ""
     port: ClassVar[str] = "git"
 
     @property

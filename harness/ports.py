@@ -7,8 +7,8 @@ Every call has a deadline of its own. Nothing here sleeps or retries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +17,8 @@ from harness.core.result import Result
 from harness.domain import (
     Account,
     AgentResult,
+    Ask,
+    Beat,
     Check,
     Comment,
     Control,
@@ -31,7 +33,10 @@ from harness.domain import (
     Repository,
     Review,
     Status,
+    WorkTree,
 )
+from harness.marks import Marks
+from harness.policy import Policy
 
 
 class Clock(Protocol):
@@ -133,6 +138,10 @@ class Repo(Protocol):
 
     def prepare(self) -> Result[None]:
         """Make the mirror and the quarantine if missing, check git's version, heal stale locks."""
+        ...
+
+    def preflight(self, base: str, prefix: str = "agent") -> Result[None]:
+        """Whether the repository can be worked on at all: not empty, the base there, no branch in the prefix's way."""
         ...
 
     def fetch(self, refs: Sequence[str] = ()) -> Result[Mapping[str, str]]:
@@ -277,22 +286,87 @@ class Bus(Protocol):
         ...
 
 
+class Gateway(Protocol):
+    """The director's side of the one way out of a worker's container. Plain values, no call waits for a worker."""
+
+    def open(self, attempt: str, token: str, incarnation: int) -> Path:
+        """Serve an attempt; answers the folder to mount. Again with the same arguments: nothing changes."""
+        ...
+
+    def shut(self, attempt: str) -> None: ...
+    def asked(self, attempt: str) -> tuple[Ask, ...]: ...
+    def answer(self, attempt: str, key: str, reply: Mapping[str, Any]) -> None: ...
+    def beat(self, attempt: str) -> Beat | None: ...
+    def publish(self, news: News) -> None: ...
+    def tell(self, attempt: str, *, stop: bool | None = None, pause: bool | None = None) -> None: ...
+    def spent(self, attempt: str) -> Mapping[str, Any]: ...
+    def bundle(self, attempt: str, sha256: str) -> Path | None: ...
+
+
+class Clone(Protocol):
+    """The worker's git: its own clone, inside its own sandbox, and nothing else."""
+
+    def sync(self, base: str) -> Result[Mapping[str, Any]]:
+        """Bring the newest `base` in; answers what, base_sha and conflicts (left in the tree for the agent)."""
+        ...
+
+    def look(self, base_sha: str) -> Result[WorkTree]: ...
+    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
+        """Commit all that changed; answers sha and whether anything differs from the base."""
+        ...
+
+    def bundle(self, sha: str, base_sha: str) -> Result[Path]: ...
+    def save(self, name: str, base_sha: str) -> Result[Mapping[str, Any]]:
+        """Uncommitted work as a patch and a bundle in the audit folder; the tree stays as it is."""
+        ...
+
+
+class Archive(Protocol):
+    """Where audit bundles go."""
+
+    def seal(self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]) -> Result[str]:
+        """Write the bundle of an attempt once; answers its id. Again: the same id."""
+        ...
+
+
+class Screen(Protocol):
+    """The policy on what a worker changed: a text that says what is not allowed, or nothing."""
+
+    def __call__(self, imported: Imported) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """How our own programs are started inside jobs: the Python there, the package's folder there, the command."""
+
+    python: str
+    package: str
+    harness: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything outside. Only looks and perform are handed it. `settings` is the frozen configuration."""
+    """Everything outside. Only looks and perform are handed it; `policy` answers the policy in force."""
 
     clock: Clock
     store: Store
-    settings: Any
+    policy: Callable[[], Policy]
     data: Path
     epoch: int = 0
     epoch_began: float = 0.0
     forge: Forge | None = None
     repo: Repo | None = None
     runtime: Runtime | None = None
+    gateway: Gateway | None = None
+    archive: Archive | None = None
+    screen: Screen | None = None
+    marks: Marks | None = None
+    tools: Tools | None = None
     agents: Mapping[str, Agent] | None = None
     bus: Bus | None = None
-    extras: Any = None
-
-
-Refs = Iterable[tuple[str, str]]
+    clone: Clone | None = None
+    brief: Mapping[str, Any] | None = None
+    model_url: str = ""
+    leave: Callable[[int], None] | None = None
+    memo: dict[str, tuple[float, Any]] = field(default_factory=dict)
+    redact: Callable[[str], str] = str

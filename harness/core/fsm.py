@@ -20,18 +20,29 @@ class TableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
-    """What `watch` says when the state goes on but something new is to be begun: a transition without a move."""
+class Move:
+    """What `watch` says when its state has ended: the event, the reason for people, and what to remember."""
 
-    intents: tuple[Any, ...]
-    why: str
+    event: str
+    why: str = ""
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """What `watch` says when the state goes on but something new is to be begun (or remembered): a transition
+    without a move. Its record has no event, and `from` equals `to`."""
+
+    intents: tuple[Any, ...] = ()
+    why: str = ""
+    note: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One state: what entering it begins, how to watch for its end, which moves may follow, within what time.
 
-    `begin(item, seen) -> tuple[Effect, ...]` and `watch(item, seen) -> Result[Event | Stay]` are pure.
+    `begin(item, seen) -> tuple[Effect, ...]` and `watch(item, seen) -> Result[Move | Stay]` are pure.
     `within` names a timeout of the policy; the core measures it, so that no handler handles time.
     """
 

@@ -6,7 +6,7 @@ The one rule: `fold` is the only way to get one, and it reads nothing but record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
 from harness.core.journal import Record
@@ -88,7 +88,16 @@ def fold(item: Item[Any] | None, record: Record, data: Any, fold_data: FoldData,
     body = record.body
     common = {"seq": record.seq, "head": record.hash, "changed_at": record.at}
     if record.kind == "snapshot":
-        return replace(old, **common, **decode(body["item"]))
+        kept = body["item"]
+        return replace(
+            old,
+            **common,
+            state=kept["state"],
+            data=decode(kept["data"]),
+            entered_at=kept["entered_at"],
+            entry=kept["entry"],
+            intents=tuple(Intent(**i) for i in kept["intents"]),
+        )
     if record.kind == "outcome":
         intents = tuple(_settle(i, record) if i.n == body["intent"] else i for i in old.intents)
         new = replace(old, **common, intents=intents)
@@ -133,6 +142,6 @@ def snapshot(item: Item[Any], encode: Callable[[Any], Any]) -> dict[str, Any]:
         "data": encode(item.data),
         "entered_at": item.entered_at,
         "entry": item.entry,
-        "intents": [encode(i) for i in item.intents],
+        "intents": [{f.name: getattr(i, f.name) for f in fields(i)} for i in item.intents],
     }
     return {"item": kept}

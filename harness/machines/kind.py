@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.core.codec import Codec
 from harness.core.fsm import Move, Stay, Table
-from harness.core.item import Intent, Item
+from harness.core.item import Item
 from harness.core.journal import Record
 from harness.core.result import Err, Ok, Pass, Result
 from harness.domain import VALUES, Unknown
@@ -97,4 +97,4 @@ def wait(what: str, value: Any = None) -> Pass:
 
 def codec(*data: type) -> Codec:
     """The codec of journals: the nouns, the verbs, what handlers see, and the machines' own data."""
-    return Codec((*VALUES, *EFFECTS, *POLICY_VALUES, Intent, Peer, Gate, *data))
+    return Codec((*VALUES, *EFFECTS, *POLICY_VALUES, Peer, Gate, *data))

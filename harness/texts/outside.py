@@ -41,8 +41,8 @@ def neutral(text: str, limit: int = 20000) -> str:
 
 
 def _defuse(text: str) -> str:
-    text = _CLOSING.sub(lambda m: f"{m.group(1)}{m.group(2)}​{m.group(3)}".replace("#", "#​"), text)
-    return _MENTION.sub("@​", text)
+    text = _CLOSING.sub(lambda m: f"{m.group(1)}{m.group(2)}\u200b{m.group(3)}".replace("#", "#\u200b"), text)
+    return _MENTION.sub("@\u200b", text)
 
 
 def quote(text: str, limit: int = 4000) -> str:

@@ -12,10 +12,19 @@ from harness.domain import Candidate, Control, Entry, Lane, Slots
 from harness.failures import explain
 from harness.machines.kind import Seen, known
 from harness.policy import Policy
+from harness.texts.issues import first_line
 
 DONE = frozenset({"RELEASED", "GONE"})
 PARKED = frozenset({"DEFERRED", "BLOCKED"})
 SETTLE_S = 30.0
+UNDER_WAY = {
+    "CLAIMING": "in work",
+    "ATTEMPTING": "in work",
+    "WAITING": "waits for an answer",
+    "REVIEWING": "in review",
+    "LANDING": "about to land",
+    "LANDED": "landed, not released yet",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +110,10 @@ def _closed(seen: Seen) -> str:
 
 def _not_eligible(c: Candidate, entry: Entry | None, now: float) -> str:
     issue = c.issue
+    if entry is not None and entry.state in PARKED:
+        return f"{entry.state.lower()}: {first_line(explain(entry.failure, entry.detail), 200)}"
     if entry is not None and entry.state not in DONE:
-        text = f": {explain(entry.failure, entry.detail)[:200]}" if entry.state in PARKED else ""
-        return f"{entry.state.lower()}{text or (': ' + entry.doing if entry.doing else '')}"
+        return UNDER_WAY[entry.state]
     if entry is not None and (issue.updated_at <= entry.entered_at or now - entry.entered_at < SETTLE_S):
         return f"{entry.state.lower()} just now"
     if issue.locked:

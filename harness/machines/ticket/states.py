@@ -87,6 +87,7 @@ class Ticket:
     audits: tuple[str, ...] = ()
     cost_usd: float = 0.0
     control: int = 0
+    came_from: str = ""
 
 
 def attempt_code(t: Ticket, n: int) -> str:
@@ -101,7 +102,8 @@ def fold(data: Ticket, record: Record) -> Ticket:
     body = record.body
     if record.kind == "transition":
         note: Mapping[str, Any] = body.get("note", {})
-        return replace(data, **note) if note else data
+        came = {"came_from": body["from"]} if body["event"] else {}
+        return replace(data, **{**came, **note})
     if body.get("status") == "done" and body.get("effect") == "BuildMerge":
         return replace(data, merge=body["value"], gate="")
     return data

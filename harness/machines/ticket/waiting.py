@@ -54,7 +54,7 @@ def answer(reply: Reply) -> str:
 def begin_attempting(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     """Back from a person: the labels say so. A plain next attempt changes nothing on the issue."""
     p = seen.policy
-    if not item.data.attempts:
+    if item.data.came_from in ("CLAIMING", "ATTEMPTING"):
         return ()
     return (Label(item.data.issue, add=(p.label("working"),), remove=(p.label("needs-you"), p.label("deferred"))),)
 

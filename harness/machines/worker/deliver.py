@@ -16,7 +16,7 @@ from harness.texts.commits import commit_message
 
 def begin_commit(item: Item[Worker], seen: Seen) -> tuple[Effect, ...]:
     d = item.data
-    return (Commit(commit_message(d.issue, d.title, d.summary), seen.policy.author, seen.now),)
+    return (Commit(commit_message(d.issue, d.title, d.summary), seen.policy.author, seen.now, d.base_sha),)
 
 
 def watch_commit(item: Item[Worker], seen: Seen) -> Watch:

@@ -1,0 +1,452 @@
+"""Looks: reads of the outside on their own rhythm, and what our own machines say of each other.
+
+The one rule: a look counts for a machine only if it was begun after that machine's last record; else, or when
+it failed, it is `Unknown`. A hung engine or a limited forge never stops the loop: reads run in a pool.
+Queries are texts, `kind` or `kind/what`; each kind has one line in `READERS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from harness.core.item import Item
+from harness.core.result import Err, Ok, Result
+from harness.domain import (
+    Absent,
+    AgentResult,
+    Candidate,
+    Entry,
+    Gone,
+    Issue,
+    Lane,
+    Limited,
+    Reply,
+    Run,
+    Slots,
+    Status,
+    Unknown,
+)
+from harness.machines.kind import Gate, Peer
+from harness.perform import places
+from harness.ports import World
+
+Reader = Callable[[World, str], Result[Any]]
+WRITERS = frozenset({"admin", "maintain", "write"})
+PERMISSION_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one kind of query is read: by whom, in which pool, how old it may get, and whether it must be younger
+    than the asking machine's last record."""
+
+    read: Reader
+    port: str
+    age_s: float
+    fresh: bool = True
+
+
+# ---------------------------------------------------------------- the forge
+
+
+def memo(world: World, key: str, age_s: float, read: Callable[[], Result[Any]]) -> Result[Any]:
+    """An answer that is shared for `age_s` seconds: who may write changes seldom, the list is one request."""
+    kept, now = world.memo.get(key), world.clock.now()
+    if kept is not None and 0 <= now - kept[0] < age_s:
+        return Ok(kept[1])
+    found = read()
+    if isinstance(found, Ok):
+        world.memo[key] = (now, found.value)
+    return found
+
+
+def _listed(world: World, age_s: float) -> Result[Any]:
+    assert world.forge is not None
+    return memo(world, "issues", age_s, world.forge.issues)
+
+
+def _candidates(world: World, _: str) -> Result[Any]:
+    label = world.policy().label()
+    return _listed(world, 0.0).map(
+        lambda found: tuple(Candidate(i, trusted(world, i.author, i.author_kind)) for i in found if i.has(label) and i.open)
+    )
+
+
+def trusted(world: World, login: str, kind: str) -> bool:
+    """Write access, or named in the configuration. Bots only when named."""
+    if login.casefold() in {x.casefold() for x in world.policy().allowed_people}:
+        return True
+    if kind == "Bot" or world.forge is None or not login:
+        return False
+    forge = world.forge
+    found = memo(world, f"permission/{login}", PERMISSION_S, lambda: forge.permission(login))
+    return isinstance(found, Ok) and found.value in WRITERS
+
+
+def _issue(world: World, n: str) -> Result[Any]:
+    """From the list while it is on it; what is not on it is asked for by number."""
+    assert world.forge is not None
+    listed = _listed(world, world.policy().interval_s)
+    if isinstance(listed, Ok):
+        for i in listed.value:
+            if i.number == int(n):
+                return Ok(i)
+    elif isinstance(listed, Err):
+        return listed
+    return world.forge.issue(int(n))
+
+
+def _closed(world: World, n: str) -> Result[Any]:
+    assert world.forge is not None
+    return world.forge.issue(int(n))
+
+
+def _replies(world: World, n: str) -> Result[Any]:
+    assert world.forge is not None and world.marks is not None
+    marks, found = world.marks, world.forge.comments(int(n))
+    if not isinstance(found, Ok):
+        return found
+    replies = []
+    for c in found.value:
+        mark = marks.read(c.body, f"issue/{n}")
+        replies.append(
+            Reply(
+                c.id, c.author, c.body, c.created_at, mark.name if mark else "", mark.instance if mark else "",
+                bool(mark and mark.ours), trusted(world, c.author, c.author_kind),
+            )
+        )  # fmt: skip
+    return Ok(tuple(replies))
+
+
+def _pull(world: World, n: str) -> Result[Any]:
+    assert world.forge is not None
+    return world.forge.pull(int(n))
+
+
+def _reviews(world: World, n: str) -> Result[Any]:
+    assert world.forge is not None
+    found = world.forge.reviews(int(n))
+    return found.map(lambda rs: tuple(r for r in rs if trusted(world, r.author, "User")))
+
+
+def _checks(world: World, sha: str) -> Result[Any]:
+    assert world.forge is not None
+    return world.forge.checks(sha)
+
+
+def _repository(world: World, _: str) -> Result[Any]:
+    assert world.forge is not None
+    return world.forge.repository()
+
+
+def _default(world: World, _: str) -> Result[Any]:
+    return _repository(world, "").map(lambda r: r.default_branch)
+
+
+# ---------------------------------------------------------------- git and the runtime
+
+
+def _refs(world: World, _: str) -> Result[Any]:
+    assert world.repo is not None
+    return world.repo.remote_refs().map(lambda refs: {k: v for k, v in refs.items() if not k.startswith("refs/pull/")})
+
+
+def _tree(world: World, sha: str) -> Result[Any]:
+    assert world.repo is not None
+    found = world.repo.tree(sha)
+    return found if isinstance(found, Ok) else world.repo.fetch().bind(lambda _: world.repo.tree(sha))  # type: ignore[union-attr]
+
+
+def _preflight(world: World, _: str) -> Result[Any]:
+    """git works, and the repository can be worked on at all."""
+    assert world.repo is not None
+    repo, prefix = world.repo, world.policy().branch_prefix
+    ready = repo.prepare().bind(lambda _: _default(world, "")).bind(lambda base: repo.preflight(base, prefix))
+    return ready.map(lambda _: True)
+
+
+def _image(world: World, _: str) -> Result[Any]:
+    assert world.runtime is not None
+    return world.runtime.image(world.policy().image)
+
+
+def _ours(world: World, _: str) -> Result[Any]:
+    assert world.runtime is not None
+    return world.runtime.ours()
+
+
+def _job(world: World, name: str) -> Result[Any]:
+    assert world.runtime is not None
+    if name.startswith("prepare-") and world.store.get(f"prepared/{name}") is not None:
+        return Ok(Status(name, "EXITED", 0))
+    return world.runtime.status(name).map(lambda s: s if s is not None else Absent(name))
+
+
+def _gate(world: World, name: str) -> Result[Any]:
+    """A verdict that is a fact already, or the state of its container."""
+    fact = world.store.get(f"gate/{name}")
+    if fact is not None:
+        return Ok(Gate(name, fact["verdict"], fact["log_tail"], fact["exit"]))
+    assert world.runtime is not None
+    found = world.runtime.status(name)
+    if not isinstance(found, Ok):
+        return found
+    status = found.value
+    if status is None or status.phase in ("LOST", "REJECTED"):
+        return Ok(Gate(name, "lost"))
+    if status.alive:
+        return Ok(Gate(name, "running"))
+    log = world.runtime.log(name, 20000)
+    tail = world.redact(log.value.decode("utf-8", "replace")) if isinstance(log, Ok) else ""
+    if status.exit is None:
+        return Ok(Gate(name, "lost", tail))
+    return Ok(Gate(name, "green" if status.exit == 0 else "red", tail, status.exit))
+
+
+def _disk(world: World, _: str) -> Result[Any]:
+    import shutil
+
+    try:
+        return Ok(shutil.disk_usage(world.data).free >> 20 << 20)
+    except OSError as e:
+        return Err("disk_full", f"{world.data}: {e.strerror}")
+
+
+# ---------------------------------------------------------------- inside a worker
+
+
+def _run(world: World, name: str) -> Result[Any]:
+    assert world.runtime is not None and world.brief is not None
+    found = world.runtime.status(name)
+    if not isinstance(found, Ok):
+        return found
+    s = found.value
+    if s is None or s.phase in ("LOST", "REJECTED"):
+        return Ok(Run(name, running=False, lost=True))
+    log = world.runtime.log(name, 200_000)
+    raw = log.value if isinstance(log, Ok) else b""
+    tail = world.redact(raw[-20000:].decode("utf-8", "replace"))
+    run = Run(
+        name, s.alive, s.exit, False, s.output_bytes, s.cpu_s, s.progress_at, s.started_at or 0.0, log_tail=tail
+    )
+    if s.alive:
+        return Ok(run)
+    done = places.read_json(world.data / "runs" / name / "result.json")
+    if done is not None:
+        return Ok(replace(run, commands_run=int(done["commands_run"]), failed_command=str(done["failed_command"])))
+    return Ok(replace(run, result=_agent_result(world, raw, s.exit)))
+
+
+def _agent_result(world: World, output: bytes, code: int | None) -> AgentResult:
+    assert world.agents is not None and world.brief is not None
+    agent = world.agents[str(world.brief["agent"])]
+    from pathlib import Path
+
+    home = Path(str(world.brief["home"]))
+    files = {n: raw for n in agent.needs if (raw := places.read(home / n)) is not None}
+    return agent.parse(output, files, code)
+
+
+def _worktree(world: World, _: str) -> Result[Any]:
+    assert world.clone is not None and world.brief is not None
+    return world.clone.look(str(world.brief["base_sha"]))
+
+
+READERS: Mapping[str, Reading] = {
+    "candidates": Reading(_candidates, "forge", 0.0, fresh=False),
+    "issue": Reading(_issue, "forge", 0.0, fresh=False),
+    "closed": Reading(_closed, "forge", 2.0),
+    "replies": Reading(_replies, "forge", 0.0),
+    "pull": Reading(_pull, "forge", 0.0),
+    "reviews": Reading(_reviews, "forge", 0.0),
+    "checks": Reading(_checks, "forge", 0.0),
+    "repository": Reading(_repository, "forge", 3600.0, fresh=False),
+    "default": Reading(_default, "forge", 3600.0, fresh=False),
+    "refs": Reading(_refs, "git", 0.0),
+    "tree": Reading(_tree, "git", 3600.0, fresh=False),
+    "preflight": Reading(_preflight, "git", 3600.0, fresh=False),
+    "image": Reading(_image, "runtime", 30.0, fresh=False),
+    "ours": Reading(_ours, "runtime", 30.0, fresh=False),
+    "job": Reading(_job, "runtime", 0.5),
+    "gate": Reading(_gate, "runtime", 0.5),
+    "disk": Reading(_disk, "local", 10.0, fresh=False),
+    "run": Reading(_run, "runtime", 0.3),
+    "worktree": Reading(_worktree, "git", 1.0),
+}
+
+
+# ---------------------------------------------------------------- our own machines
+
+
+@dataclass
+class Own:
+    """What our own machines say of each other: always current, read without I/O. `items` are all that are folded,
+    by id; `signal` is what the process was told."""
+
+    world: World
+    items: Mapping[str, Item[Any]]
+    signal: Callable[[], str] = lambda: ""
+    limits: Callable[[], tuple[Limited, ...]] = tuple
+
+    def kind(self, name: str) -> list[Item[Any]]:
+        part = f"/{name}/"
+        return [i for k, i in self.items.items() if part in k]
+
+    def answer(self, query: str) -> Any:
+        head, _, rest = query.partition("/")
+        match head:
+            case "item":
+                return _peer(self.items.get(rest))
+            case "entries":
+                return tuple(entry(i, self.items) for i in self.kind("ticket"))
+            case "slots":
+                return self._slots()
+            case "lane":
+                return self._lane()
+            case "releases":
+                return tuple(_peer(i) for i in self.kind("release"))
+            case "director":
+                newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
+                return _peer(newest)
+            case "controls":
+                return tuple(self.world.store.controls())[-50:]
+            case "signal":
+                return self.signal()
+            case "limits":
+                return self.limits()
+            case "beat":
+                beat = self.world.gateway.beat(rest) if self.world.gateway else None
+                return beat if beat is not None else Unknown("nothing heard yet")
+            case "asked":
+                return self.world.gateway.asked(rest) if self.world.gateway else ()
+            case "news":
+                news = self.world.bus.news() if self.world.bus else None
+                return news if news is not None else Unknown("no word from the director yet")
+        return None
+
+    def _slots(self) -> Slots:
+        tickets = self.kind("ticket")
+        opening = sum(1 for t in tickets if t.state == "ATTEMPTING" and t.data.spawned == t.entry and t.data.attempt not in self.items)
+        live = opening + sum(1 for i in self.kind("attempt") if i.state != "CLOSED")
+        want = [
+            i
+            for i in tickets
+            if i.state == "CLAIMING"
+            or (i.state == "ATTEMPTING" and i.data.spawned != i.entry and i.data.not_before <= self.world.clock.now())
+        ]
+        return Slots(live, tuple(i.id for i in sorted(want, key=lambda i: (i.entered_at, i.id))))
+
+    def _lane(self) -> Lane:
+        opened = [i for i in self.kind("release") if i.state == "OPEN"]
+        if not opened:
+            return Lane()
+        release = min(opened, key=lambda i: i.id)
+        landing = [i for i in self.kind("ticket") if i.state == "LANDING" and i.data.lands == "lane"]
+        turn = min(landing, key=lambda i: (i.entered_at, i.id), default=None)
+        return Lane(release.id, release.data.version, release.data.branch, turn.id if turn else "")
+
+
+def _peer(item: Item[Any] | None) -> Peer | Unknown:
+    if item is None:
+        return Unknown("not opened yet")
+    return Peer(item.id, item.state, item.entered_at, item.entry, item.data)
+
+
+def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
+    """A ticket in short."""
+    d = item.data
+    attempt = items.get(d.attempt)
+    doing = f"attempt {attempt.data.code} {attempt.state.lower()}" if attempt and attempt.state != "CLOSED" else ""
+    return Entry(
+        item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure, d.detail[:500],
+        d.attempts, d.audits, d.cost_usd, doing,
+    )  # fmt: skip
+
+
+LOCAL = frozenset(
+    {"item", "entries", "slots", "lane", "releases", "director", "controls", "signal", "limits", "beat", "asked", "news"}
+)
+
+
+# ---------------------------------------------------------------- the rhythm
+
+
+@dataclass
+class _Kept:
+    value: Any = None
+    begun: float = -1.0
+    ended: float = -1.0
+    reading: bool = False
+    bad: int = 0
+    not_before: float = 0.0
+
+
+@dataclass
+class Looks:
+    """Answers queries from what was read last, and reads again what is due. `start(port, do)` runs a read in a
+    pool (or at once); `rhythm_s` is how old the answers of readers with age 0 may get."""
+
+    world: World
+    own: Own
+    start: Callable[[str, Callable[[], None]], bool]
+    rhythm_s: Callable[[str], float]
+    wake: Callable[[], None] = lambda: None
+    kept: dict[str, _Kept] = field(default_factory=dict)
+
+    def see(self, item: Item[Any], query: str) -> Any:
+        head, _, rest = query.partition("/")
+        if head in LOCAL:
+            return self.own.answer(query)
+        if head == "tree" and not rest:
+            head = "worktree"
+        reading = READERS[head]
+        kept = self.kept.setdefault(query, _Kept())
+        now = self.world.clock.now()
+        after = item.changed_at if reading.fresh else -1.0
+        age = reading.age_s or self.rhythm_s(head)
+        stale = kept.begun < 0 or now - kept.begun >= age or kept.begun < after
+        if stale and not kept.reading and now >= kept.not_before:
+            self._read(query, reading, rest, kept)
+        if kept.begun < 0 or kept.begun < after:
+            return Unknown(kept.value.why if isinstance(kept.value, Unknown) else "not read yet")
+        return kept.value
+
+    def _read(self, query: str, reading: Reading, rest: str, kept: _Kept) -> None:
+        kept.reading = True
+        began = self.world.clock.now()
+
+        def do() -> None:
+            try:
+                result = reading.read(self.world, rest)
+            except Exception as e:
+                result = Err("internal_error", f"{type(e).__name__}: {e}")
+            self._keep(kept, result, began)
+            self.wake()
+
+        if not self.start(reading.port, do):
+            kept.reading = False
+
+    def _keep(self, kept: _Kept, result: Result[Any], began: float) -> None:
+        now = self.world.clock.now()
+        if isinstance(result, Ok):
+            kept.value, kept.bad, kept.not_before = result.value, 0, 0.0
+        else:
+            kept.bad += 1
+            why = result.detail if isinstance(result, Err) else result.message
+            later = result.not_before if isinstance(result, Err) and result.not_before else 0.0
+            own = isinstance(result, Err) and why.startswith("own:")
+            kept.not_before = max(later, now + (0.05 if own else min(0.5 * 2**kept.bad, 30.0)))
+            kept.value = Unknown(why or "could not be read")
+        kept.begun, kept.ended, kept.reading = began, now, False
+
+    def forget(self, keep: set[str]) -> None:
+        """Bounded: what nobody asked for lately goes."""
+        if len(self.kept) > 10_000:
+            self.kept = {k: v for k, v in self.kept.items() if k in keep or v.reading}
+
+
+
+__all__ = ["READERS", "Gone", "Issue", "Looks", "Own", "Reading", "entry", "trusted"]

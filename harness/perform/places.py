@@ -1,0 +1,92 @@
+"""Where things lie below the data folder, and the few file operations on what a worker could write.
+
+The one rule: nothing that a worker could have made is followed: no links, no special files, sizes capped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.ports import World
+
+JSON_LIMIT_BYTES = 1 << 20
+
+
+def attempt_dir(data: Path, attempt: str) -> Path:
+    return data / "attempts" / attempt
+
+
+def clone_dir(data: Path, attempt: str) -> Path:
+    return attempt_dir(data, attempt) / "clone"
+
+
+def audit_dir(data: Path, attempt: str) -> Path:
+    return attempt_dir(data, attempt) / "audit"
+
+
+def gate_dir(data: Path, name: str) -> Path:
+    return data / "gates" / name
+
+
+def prepare_dir(data: Path, name: str) -> Path:
+    return data / "prepared" / name
+
+
+def own(folder: Path, world: World) -> None:
+    """Hand a folder to the user that jobs run as, where that is another one (the director runs as root)."""
+    uid, gid = getattr(world.runtime, "uid", None), getattr(world.runtime, "gid", None)
+    if uid is None or gid is None or os.geteuid() != 0 or uid == 0 or not folder.exists():
+        return
+    for at, dirs, files in os.walk(folder):
+        for name in (*dirs, *files):
+            os.chown(os.path.join(at, name), uid, gid, follow_symlinks=False)
+    os.chown(folder, uid, gid, follow_symlinks=False)
+
+
+def make(folder: Path, world: World) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    own(folder, world)
+    return folder
+
+
+def write(path: Path, data: bytes) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tmp = path.with_name(path.name + ".new")
+    with open(tmp, "wb") as f:
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+    os.replace(tmp, path)
+
+
+def read(path: Path, limit_bytes: int = JSON_LIMIT_BYTES) -> bytes | None:
+    """A regular file's bytes, at most so many; None when it is anything else or not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with os.fdopen(fd, "rb") as f:
+        return f.read(limit_bytes) if stat.S_ISREG(os.fstat(f.fileno()).st_mode) else None
+
+
+def read_json(path: Path) -> Mapping[str, Any] | None:
+    raw = read(path)
+    if raw is None:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(raw)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def remove(folder: Path) -> None:
+    """Best effort on our own folder; links inside are unlinked, not followed."""
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The seeded simulator: the real machines over memory adapters, one process, a virtual clock."""
