@@ -82,7 +82,8 @@ class Bus:
             return
         if not wire.speaks(hello.v):
             self.counts.refused += 1
-            why = f"the worker speaks protocol {hello.v}, this director {wire.PROTOCOL - 1} and {wire.PROTOCOL}"
+            ours = f"{wire.PROTOCOL - 1} and {wire.PROTOCOL}"
+            why = f"the worker speaks protocol {hello.v}, this director {ours}"
             no = wire.Incompatible(v=wire.PROTOCOL, why=why)
             await send({"type": "websocket.send", "text": no.model_dump_json()})
             raise Closing(wire.CLOSE_INCOMPATIBLE, why)

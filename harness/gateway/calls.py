@@ -48,8 +48,8 @@ class Clip:
 
 @dataclass(slots=True)
 class Call:
-    """One call on its way. `key` is its reservation and `reserved` the output tokens set aside with it; `spent`
-    says that it counts although its usage was not told."""
+    """One call on its way. `key` is its reservation and `reserved` the output tokens set aside with it;
+    `spent` says that it counts although its usage was not told."""
 
     desk: Desk
     path: str
@@ -85,7 +85,8 @@ class Call:
 
 
 class CallFolder:
-    """attempts/<attempt>/ledger/NNNN.json. Numbers go on after a restart. `redact` is applied to both texts."""
+    """attempts/<attempt>/ledger/NNNN.json. Numbers go on after a restart. `redact` is applied to both
+    texts."""
 
     def __init__(self, folder: Path, redact: Callable[[str], str]) -> None:
         self.folder = folder

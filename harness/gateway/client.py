@@ -1,7 +1,7 @@
 """The worker's end of the bus: threads that keep the line up, and calls that never wait for it.
 
-The one rule: nothing here raises into the worker, and what must not be lost (records, requests) is kept until it
-is acknowledged or answered, and said again on each new connection.
+The one rule: nothing here raises into the worker, and what must not be lost (records, requests) is kept
+until it is acknowledged or answered, and said again on each new connection.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ class Refused(Exception):
 
 
 class BusClient:
-    """`state` is connecting, up, stale (a later incarnation runs: stop), refused, incompatible or closed, and
-    `problem` says why in words. `replay(n)` answers the journal's lines from record n on: with it, whatever the
-    director lacks is sent again, also what an earlier incarnation wrote; without it only what this one kept."""
+    """`state` is connecting, up, stale (a later incarnation runs: stop), refused, incompatible or closed,
+    and `problem` says why in words. `replay(n)` answers the journal's lines from record n on: with it,
+    whatever the director lacks is sent again, also what an earlier incarnation wrote; without it only
+    what this one kept."""
 
     def __init__(
         self,
@@ -150,7 +151,8 @@ class BusClient:
         self.state = "closed"
 
     def drained(self, timeout_s: float) -> bool:
-        """Wait until every record is acknowledged and the last beat was heard; False when it took too long."""
+        """Wait until every record is acknowledged and the last beat was heard; False when it took too
+        long."""
 
         def done() -> bool:
             heard = not self._beat_due and self._beats_heard >= self._beats
@@ -183,11 +185,11 @@ class BusClient:
 
     def _converse(self) -> None:
         """One connection, from hello to its end."""
-        from websockets.exceptions import ConnectionClosed, InvalidStatus
+        from websockets.exceptions import InvalidStatus
         from websockets.sync.client import unix_connect
 
         try:
-            line = unix_connect(
+            with unix_connect(
                 str(self.socket),
                 "ws://gateway/bus",
                 additional_headers=self._headers,
@@ -196,7 +198,8 @@ class BusClient:
                 close_timeout=CLOSE_S,
                 ping_interval=None,
                 max_size=wire.FRAME_LIMIT_BYTES,
-            )
+            ) as line:
+                self._listen(line)
         except InvalidStatus as e:
             why = _reason(e.response.body)
             if e.response.status_code == 409:
@@ -204,20 +207,23 @@ class BusClient:
             if e.response.status_code in (401, 403):
                 raise Refused("refused", why) from e
             raise
+
+    def _listen(self, line: ClientConnection) -> None:
+        from websockets.exceptions import ConnectionClosed
+
         try:
             self._greet(line)
-            writer = threading.Thread(target=self._write, args=(line, self._session), name="bus-up", daemon=True)
-            writer.start()
+            up = threading.Thread(target=self._write, args=(line, self._session), name="bus-up", daemon=True)
+            up.start()
             for frame in line:
                 self._heard(wire.DOWN.validate_json(frame))
-        except ConnectionClosed:
-            pass
+        except ConnectionClosed as e:
+            log.debug("bus: %s", e)
         finally:
             with self._changed:
                 self._session += 1
                 self._changed.notify_all()
             self._set("connecting", "the line to the director is down")
-            line.close()
 
     def _greet(self, line: ClientConnection) -> None:
         from harness import __version__

@@ -1,7 +1,7 @@
 """What the gateway knows of one open attempt: who may call, what was asked and answered, what was heard.
 
-The one rule: plain values under one lock, so that the director's thread and the server's may both read and write
-them; what the director's death loses here is asked and told again by both sides.
+The one rule: plain values under one lock, so that the director's thread and the server's may both read
+and write them; what the director's death loses here is asked and told again by both sides.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ class Desk:
             return tuple(self._asks.values())
 
     def ask(self, question: Question) -> Mapping[str, Any] | None:
-        """File a question, or join the one with the same key; answers the reply where there is one already."""
+        """File a question, or join the one with the same key; answers the reply where there is one
+        already."""
         with self.lock:
             if question.key in self._answers:
                 return self._answers[question.key]
@@ -124,7 +125,8 @@ class Desk:
     # ---------------------------------------------------------------- heard and told
 
     def beat(self) -> Beat | None:
-        """The last heartbeat, with the end of the witnessed chain; a record that was refused is its reason."""
+        """The last heartbeat, with the end of the witnessed chain; a record that was refused is its
+        reason."""
         with self.lock:
             if self._beat is None:
                 return None

@@ -45,7 +45,8 @@ class Door:
 
 
 def _credentials(headers: list[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """Token and incarnation of a request. Our own header goes first: agents fill Authorization with their own."""
+    """Token and incarnation of a request. Our own header goes first: agents fill Authorization with their
+    own."""
     found = {k.lower(): v.decode("latin-1") for k, v in headers}
     token = found.get(TOKEN_HEADER.encode(), "")
     if not token:

@@ -27,9 +27,9 @@ RETRY_MOST_S = 1.0
 
 
 class Forwarder:
-    """`gaps` counts requests that were held, cut or turned away because the director was not there: a run during
-    which it grew met an infrastructure's failure, not its own. `url` is what agents take as OpenAI base URL (the
-    Anthropic one is without its `/v1`), `git_url` the mirror to fetch from."""
+    """`gaps` counts requests that were held, cut or turned away because the director was not there: a run
+    during which it grew met an infrastructure's failure, not its own. `url` is what agents take as OpenAI
+    base URL (the Anthropic one is without its `/v1`), `git_url` the mirror to fetch from."""
 
     def __init__(
         self, socket: Path, token: str, incarnation: int, *, port: int = 0, hold_s: float = 600.0
@@ -105,9 +105,7 @@ class Forwarder:
             self._open -= 1
             writer.close()
 
-    async def _forward(
-        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _forward(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pair = await self._connect()
         if pair is None:
             await self._say(writer, 503, f"the director was not there for {self.hold_s:.0f} s")
@@ -159,8 +157,8 @@ class Forwarder:
     async def _say(self, writer: asyncio.StreamWriter, status: int, why: str) -> None:
         body = json.dumps({"error": {"type": "harness", "message": f"harness: {why}"}}).encode()
         head = (
-            f"HTTP/1.1 {status} {why[:60]}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            "retry-after: 1\r\nconnection: close\r\n\r\n"
+            f"HTTP/1.1 {status} Refused\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
         )
         with contextlib.suppress(ConnectionError):
             writer.write(head.encode("ascii", "replace") + body)

@@ -13,7 +13,8 @@ _OURS = (b"x-harness-", b"connection:", b"proxy-connection:", b"keep-alive:", b"
 
 
 def rewrite(head: bytes, extra: Mapping[str, str]) -> bytes:
-    """The head with our headers in place of what a client may not say. Raises ValueError for what is not served."""
+    """The head with our headers in place of what a client may not say. Raises ValueError for what is not
+    served."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     parts = first.split(b" ")
     if len(parts) != 3 or not parts[2].startswith(b"HTTP/1."):
@@ -27,8 +28,8 @@ def rewrite(head: bytes, extra: Mapping[str, str]) -> bytes:
 
 
 class ReplyFrame:
-    """Watches a reply pass. `begun`: its final head was seen; `whole()`: what was seen is all of it; `marked`: its
-    head says that the director restarts."""
+    """Watches a reply pass. `begun`: its final head was seen; `whole()`: what was seen is all of it;
+    `marked`: its head says that the director restarts."""
 
     def __init__(self) -> None:
         self.begun = False

@@ -1,7 +1,8 @@
 """What model calls cost: reserved before the call, settled after it, kept across restarts.
 
-The one rule: a call is allowed only if what was spent, what is reserved and its own estimate stay within every
-cap; a reservation whose director died is settled at its full amount, because nobody knows what it came to.
+The one rule: a call is allowed only if what was spent, what is reserved and its own estimate stay within
+every cap; a reservation whose director died is settled at its full amount, because nobody knows what it
+came to.
 """
 
 from __future__ import annotations
@@ -155,12 +156,12 @@ class Ledger:
         )
         for scope, used, usd_cap, tokens_cap in checks:
             if usd_cap and used["usd"] + more.usd > usd_cap:
-                why = f"${used['usd']:.2f} of ${usd_cap:.2f} per {scope} is used, this call may cost ${more.usd:.2f}"
-                return Capped(scope, why)
+                spent = f"${used['usd']:.2f} of ${usd_cap:.2f} per {scope} is used"
+                return Capped(scope, f"{spent}, this call may cost ${more.usd:.2f}")
             tokens = used["tokens_in"] + used["tokens_out"]
             if tokens_cap and tokens + more.tokens > tokens_cap:
-                why = f"{tokens} of {tokens_cap} tokens per {scope} are used, this call may take {more.tokens}"
-                return Capped(scope, why)
+                spent = f"{tokens} of {tokens_cap} tokens per {scope} are used"
+                return Capped(scope, f"{spent}, this call may take {more.tokens}")
         return None
 
     def _used(self, place: int, name: str) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def _read(used: dict[str, Any]) -> Usage:
     if "input_tokens_details" in used:  # OpenAI responses: the cached ones are among the input
         cached = _count(_part(used, "input_tokens_details"), "cached_tokens")
         return Usage(max(0, given - cached), cached, 0, out)
-    return Usage(given, _count(used, "cache_read_input_tokens"), _count(used, "cache_creation_input_tokens"), out)
+    read, write = _count(used, "cache_read_input_tokens"), _count(used, "cache_creation_input_tokens")
+    return Usage(given, read, write, out)
 
 
 def _part(used: dict[str, Any], name: str) -> dict[str, Any]:
@@ -120,7 +121,8 @@ def price_of(settings: ModelSettings, model: str) -> Price | None:
 
 
 def estimate(settings: ModelSettings, model: str, request: dict[str, Any], size: int) -> Cost:
-    """The most that a call may come to, before it is made: all of its bytes as tokens, all output it allows."""
+    """The most that a call may come to, before it is made: all of its bytes as tokens, all output it
+    allows."""
     tokens_in = size // BYTES_PER_TOKEN + 1
     asked = [request.get(k) for k in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
     given = [n for n in asked if isinstance(n, int) and not isinstance(n, bool) and n > 0]
@@ -147,8 +149,8 @@ def cost_of(settings: ModelSettings, model: str, usage: Usage) -> Cost:
 
 
 def guess(settings: ModelSettings, model: str, sent: int, output: int, usage: Usage | None) -> Cost:
-    """What a call counts for whose usage was not told, or not to the end: by its bytes and events, and not less
-    than the configured default."""
+    """What a call counts for whose usage was not told, or not to the end: by its bytes and events, and
+    not less than the configured default."""
     seen = usage or Usage(fresh=sent // BYTES_PER_TOKEN + 1)
-    cost = cost_of(settings, model, Usage(seen.fresh, seen.cache_read, seen.cache_write, max(output, seen.output)))
+    cost = cost_of(settings, model, seen.merge(Usage(output=output)))
     return Cost(cost.tokens_in, cost.tokens_out, max(cost.usd, settings.default_cost_usd))

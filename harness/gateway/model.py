@@ -1,7 +1,8 @@
 """The model endpoint: an agent's calls go to one upstream with the real key, within every cap.
 
-The one rule: a call is paid for before it is made. Its estimate is reserved and on the disk first; what it came
-to replaces it whatever end the call takes: answered, refused, cut by the agent, by the upstream or by us.
+The one rule: a call is paid for before it is made. Its estimate is reserved and on the disk first; what
+it came to replaces it whatever end the call takes: answered, refused, cut by the agent, by the upstream
+or by us.
 """
 
 from __future__ import annotations
@@ -226,7 +227,8 @@ class ModelProxy:
         method = upstream.PATHS[call.path][0]
         url = self.base + call.path + (f"?{call.query}" if call.query else "")
         headers = upstream.request_headers(self.settings, call.secret, call.headers)
-        return self._http().stream(method, url, content=call.body if method == "POST" else None, headers=headers)
+        content = call.body if method == "POST" else None
+        return self._http().stream(method, url, content=content, headers=headers)
 
     async def _whole(self, call: Call, send: Any) -> None:
         import httpx

@@ -1,7 +1,8 @@
-"""Journal lines on their way to the director: kept in order until acknowledged, sent again from where it says.
+"""Journal lines on their way to the director: kept in order until acknowledged, sent again from where it
+says.
 
-The one rule: a line leaves only when the director has it on its disk. Not safe for threads by itself: its owner
-holds a lock, except around `history`, which only reads the journal.
+The one rule: a line leaves only when the director has it on its disk. Not safe for threads by itself: its
+owner holds a lock, except around `history`, which only reads the journal.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Outbox:
         return self.lines[0][0] if self.lines and not self.more else 0
 
     def history(self, seq: int, oldest: int) -> Lines | None:
-        """The journal's lines from `seq` on, a bounded part of them; None when there is no journal to read, or it
-        cannot be read now (the next connection tries again)."""
+        """The journal's lines from `seq` on, a bounded part of them; None when there is no journal to
+        read, or it cannot be read now (the next connection tries again)."""
         if self.replay is None or 0 < oldest <= seq:
             return None
         found: Lines = []

@@ -1,6 +1,7 @@
 """What people and their monitoring see: a status page, /healthz, /metrics. Read-only, on loopback.
 
-The one rule: everything shown comes from the plain values of `status()` and is escaped; no request changes a thing.
+The one rule: everything shown comes from the plain values of `status()` and is escaped; no request
+changes a thing.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def pages(gateway: Shown) -> Any:
 
 
 class _OwnNames:
-    """Turns away requests by a name that is not ours: a web page elsewhere may point its own name at loopback."""
+    """Turns away requests by a name that is not ours: a web page elsewhere may point its own name at
+    loopback."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -135,8 +137,9 @@ def _page(ok: bool, status: Mapping[str, Any]) -> str:
     word = "<b>ok</b>" if ok else '<b class="bad">degraded</b>'
     rest = {k: v for k, v in status.items() if k != "ok"}
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="10">'
-        f'<meta name="viewport" content="width=device-width"><title>harness</title><style>{_STYLE}</style></head>'
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>harness</title>'
+        '<meta http-equiv="refresh" content="10"><meta name="viewport" content="width=device-width">'
+        f"<style>{_STYLE}</style></head>"
         f"<body><h1>harness: {word}</h1>{_show(rest, 0)}</body></html>"
     )
 

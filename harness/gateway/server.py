@@ -39,9 +39,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Gateway:
-    """`wake` is called from the gateway's thread when something was heard, `status` when a person looks: both must
-    be quick and safe to call from there. `load` and `save` keep the model's ledger (a file in `data` by default),
-    `redact` is applied to every prompt and reply before it is kept. Problems of the setup raise GatewayError."""
+    """`wake` is called from the gateway's thread when something was heard, `status` when a person looks:
+    both must be quick and safe to call from there. `load` and `save` keep the model's ledger (a file in
+    `data` by default), `redact` is applied to every prompt and reply before it is kept. Problems of the
+    setup raise GatewayError."""
 
     def __init__(
         self,

@@ -32,8 +32,8 @@ def folder_of(runtime_dir: Path, attempt: str) -> Path:
 
 
 def listen_unix(folder: Path) -> socket.socket:
-    """Make the folder and listen in it. The worker may run as another uid, so folder and socket are open to all;
-    nobody else gets to them, because the runtime folder above is the director's alone."""
+    """Make the folder and listen in it. The worker may run as another uid, so folder and socket are open
+    to all; nobody else gets to them, because the runtime folder above is the director's alone."""
     path = folder / SOCKET_NAME
     size = len(os.fsencode(path))
     if size >= PATH_LIMIT_BYTES:
@@ -61,7 +61,8 @@ def listen_unix(folder: Path) -> socket.socket:
 
 
 def remove(folder: Path) -> None:
-    """Take the socket and its folder away; whatever a worker left beside it stays for the cleaning of the attempt."""
+    """Take the socket and its folder away; whatever a worker left beside it stays for the cleaning of the
+    attempt."""
     (folder / SOCKET_NAME).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty, or mounted somewhere: it is found and reused by its name
         folder.rmdir()
@@ -106,8 +107,8 @@ class _TurnAway(asyncio.Protocol):
 class Listener:
     """One listening socket whose connections speak uvicorn's protocols to one ASGI application.
 
-    uvicorn's own Server listens on a fixed list of sockets and wakes ten times a second for each; attempts come
-    and go, so the protocols are used without it. To be used inside the loop.
+    uvicorn's own Server listens on a fixed list of sockets and wakes ten times a second for each;
+    attempts come and go, so the protocols are used without it. To be used inside the loop.
     """
 
     def __init__(self, sock: socket.socket, app: Any) -> None:
@@ -116,21 +117,26 @@ class Listener:
 
         self.sock = sock
         self.config = Config(
-            app, http="h11", ws="auto", lifespan="off", interface="asgi3", log_config=None, log_level="critical",
-            access_log=False, ws_max_size=FRAME_LIMIT_BYTES, ws_per_message_deflate=False, ws_ping_interval=None,
-            proxy_headers=False, server_header=False, date_header=False, timeout_keep_alive=KEEP_ALIVE_S,
-            h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
+            app, http="h11", ws="auto", lifespan="off", interface="asgi3", log_config=None,
+            log_level="critical", access_log=False, ws_max_size=FRAME_LIMIT_BYTES,
+            ws_per_message_deflate=False, ws_ping_interval=None, proxy_headers=False, server_header=False,
+            date_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S, h11_max_incomplete_event_size=HEAD_LIMIT_BYTES,
         )  # fmt: skip
         self.config.load()
         self.state = ServerState()
         self.server: asyncio.Server | None = None
+        self.coming: list[asyncio.Protocol] = []
 
     def _protocol(self) -> asyncio.Protocol:
-        if len(self.state.connections) >= CONNECTIONS_LIMIT:
+        # A burst is accepted in one go, before any of it counts as a connection.
+        self.coming = [p for p in self.coming if getattr(p, "transport", None) is None]
+        if len(self.state.connections) + len(self.coming) >= CONNECTIONS_LIMIT:
             return _TurnAway()
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.state, app_state={}
         )
+        self.coming.append(made)
         return made
 
     async def start(self) -> None:

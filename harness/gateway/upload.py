@@ -32,8 +32,8 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def send_bundle(path: Path, bundle: Path, headers: Mapping[str, str]) -> Result[str]:
-    """Err(INFRA_GATEWAY) where the gateway cannot be reached or cannot keep it, Err(POLICY_VIOLATION) where it is
-    too large, Err(AUTH_FAILED) where we are not let in."""
+    """Err(INFRA_GATEWAY) where the gateway cannot be reached or cannot keep it, Err(POLICY_VIOLATION)
+    where it is too large, Err(AUTH_FAILED) where we are not let in."""
     connection = _UnixConnection(path, TIMEOUT_S)
     try:
         with bundle.open("rb") as f:

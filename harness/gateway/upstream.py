@@ -1,7 +1,8 @@
-"""What goes to the model's provider and what comes back: paths, headers, the key, errors in each API's shape.
+"""What goes to the model's provider and what comes back: paths, headers, the key, errors in each API's
+shape.
 
-The one rule: only the paths of the list, only to the configured upstream; headers pass by an allow-list in both
-directions, and the key appears in nothing that goes back.
+The one rule: only the paths of the list, only to the configured upstream; headers pass by an allow-list
+in both directions, and the key appears in nothing that goes back.
 """
 
 from __future__ import annotations

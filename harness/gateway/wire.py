@@ -1,7 +1,8 @@
-"""What is said on the bus, version by version: one JSON text frame a message, one binary frame a journal line.
+"""What is said on the bus, version by version: one JSON text frame a message, one binary frame a journal
+line.
 
-The one rule: unknown fields are ignored, unknown versions are refused by name: PROTOCOL and the one before it
-are spoken, so that a director and its workers may be one release apart.
+The one rule: unknown fields are ignored, unknown versions are refused by name: PROTOCOL and the one
+before it are spoken, so that a director and its workers may be one release apart.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Detail(Message):
 
 
 class Pulse(Message):
-    """A heartbeat. `age_s` is how long ago the worker said it, which is more than nothing after a reconnect."""
+    """A heartbeat. `age_s` is how long ago the worker said it, which is more than nothing after a
+    reconnect."""
 
     type: Literal["beat"] = "beat"
     n: int = Field(ge=0)
@@ -91,9 +93,7 @@ class Bulletin(Message):
 
     @classmethod
     def of(cls, news: News) -> Bulletin:
-        return cls(
-            tag=news.tag, main_sha=news.main_sha, image=news.image, paused=news.paused, stop=news.stop
-        )
+        return cls(tag=news.tag, main_sha=news.main_sha, image=news.image, paused=news.paused, stop=news.stop)
 
     def value(self) -> News:
         return News(self.tag, self.main_sha, self.image, self.paused, self.stop)

@@ -1,7 +1,7 @@
 """The director's copy of a worker's journal, taken line by line as it is streamed.
 
-The one rule: a line is taken only if it is a whole record that follows the one before it, and it is acknowledged
-only when it is on the disk.
+The one rule: a line is taken only if it is a whole record that follows the one before it, and it is
+acknowledged only when it is on the disk.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class Taken(StrEnum):
 
 
 class Witness:
-    """`seq` and `head` end the chain that was taken, `synced` is the last number on the disk; `why` says what was
-    wrong with a line that was not taken. Opening cuts off a torn last line: it was never acknowledged."""
+    """`seq` and `head` end the chain that was taken, `synced` is the last number on the disk; `why` says
+    what was wrong with a line that was not taken. Opening cuts off a torn last line: it was never
+    acknowledged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,7 +75,7 @@ class Witness:
         if record.seq > self.seq + 1:
             return Taken.GAP
         if record.seq == self.seq or record.prev != self.head:
-            return self._wrong(f"record {record.seq} refused: it does not follow what was witnessed before it")
+            return self._wrong(f"record {record.seq} refused: it does not follow the one before it")
         if self.machine and record.machine != self.machine:
             return self._wrong(f"record {record.seq} refused: it belongs to {record.machine}")
         if self.size + len(line) >= FILE_LIMIT_BYTES:
@@ -98,7 +99,8 @@ class Witness:
         self.size += len(data)
 
     async def sync(self) -> int:
-        """Bring what was taken to the disk; answers the last number that is there. Calls share a sync in flight."""
+        """Bring what was taken to the disk; answers the last number that is there. Calls share a sync in
+        flight."""
         while self.synced < self.seq:
             if self._sync is None:
                 self._sync = asyncio.create_task(self._flush())
