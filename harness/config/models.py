@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
 
-from harness.config import sections
+from harness.config import budgets, sections
 from harness.config.types import Commands, Section, Texts
 
 
@@ -28,7 +28,7 @@ class Config(Section):
     release: sections.Release = sections.Release()
     agent: sections.Agent = sections.Agent()
     workflow: sections.Workflow = sections.Workflow()
-    budget: sections.Budget = sections.Budget()
+    budget: budgets.Budget = budgets.Budget()
     policy: sections.Policy = sections.Policy()
     validation: sections.Validation = sections.Validation()
     prepare: sections.Prepare = sections.Prepare()
