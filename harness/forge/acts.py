@@ -34,10 +34,10 @@ def transfer_issue(state: State, full_name: str, number: int, to: str) -> int:
     new = int(target["next_number"])
     now = iso(state.now())
     state.db.run("UPDATE repos SET next_number = ? WHERE id = ?", new + 1, target["id"])
+    kept = "is_pull, title, body, state, state_reason, user_id, created_at, closed_at, closed_by"
     copied = state.db.run(
-        "INSERT INTO issues (repo_id, number, is_pull, title, body, state, state_reason, user_id, created_at, "
-        "updated_at, closed_at, closed_by) SELECT ?, ?, is_pull, title, body, state, state_reason, user_id, "
-        "created_at, ?, closed_at, closed_by FROM issues WHERE id = ?",
+        f"INSERT INTO issues (repo_id, number, updated_at, {kept}) "
+        f"SELECT ?, ?, ?, {kept} FROM issues WHERE id = ?",
         target["id"],
         new,
         now,

@@ -83,7 +83,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Change:
-    """One file of a diff. ``status`` is GitHub's word; ``blob`` is the new side's (the old one's if removed)."""
+    """One file of a diff. ``status`` is GitHub's word; ``blob`` the new side's, the old one's if removed."""
 
     path: str
     old_path: str | None

@@ -50,14 +50,25 @@ def create(call: Call) -> Reply:
     call.user  # noqa: B018  an anonymous caller is refused here
     if issue["locked"]:  # bots with write access are refused as well, so everybody is here
         raise ApiError(403, "Unable to create comment because issue is locked.")
-    sql = (
-        "INSERT INTO comments (repo_id, issue_id, user_id, body, created_at, updated_at) VALUES (?,?,?,?,?,?)"
-    )
-    new = call.db.run(sql, call.repo_id, issue["id"], call.user_id, _body(call), call.now, call.now)
-    touch(call, issue["id"])
+    new = add(call, issue["id"], _body(call))
     row = call.db.must("SELECT * FROM comments WHERE id = ?", new)
     shape = _shape(call, row, issue)
     return Reply(201, shape, {"Location": shape["url"]})
+
+
+def add(call: Call, issue_id: int, body: str) -> int:
+    """Put the caller's comment on an issue; gives its id."""
+    new = call.db.insert(
+        "comments",
+        repo_id=call.repo_id,
+        issue_id=issue_id,
+        user_id=call.user_id,
+        body=body,
+        created_at=call.now,
+        updated_at=call.now,
+    )
+    touch(call, issue_id)
+    return new
 
 
 def _find(call: Call) -> sqlite3.Row:

@@ -62,7 +62,7 @@ def list_commits(call: Call) -> Reply:
 
 
 def list_pulls(call: Call) -> Reply:
-    """Pull requests that hold a commit: those whose head it is in and whose base it is not, or merged as it."""
+    """Pull requests that hold a commit (in the head, not in the base) or were merged as it."""
     sha = call.bare.resolve(call.params["ref"])
     if sha is None:
         raise unprocessable(f"No commit found for SHA: {call.params['ref']}")

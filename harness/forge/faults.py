@@ -29,7 +29,8 @@ class Rule:
     """One fault. ``match`` is a regex searched in "METHOD /path" (no query, no /api/v3).
 
     ``skip`` matching requests pass first, then it fires ``times`` times (0: without end), each with
-    probability ``rate``. ``n`` counts for the kinds with a number: how often an answer is stale, missing or null.
+    probability ``rate``. ``n`` is for the kinds with a number: how often an answer is stale, missing, null
+    or "base modified".
     """
 
     match: str

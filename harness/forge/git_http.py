@@ -42,16 +42,19 @@ HOOK = """#!/bin/sh
 if [ -n "$FORGE_PUSH_REJECT" ]; then printf '%s\\n' "$FORGE_PUSH_REJECT" >&2; exit 1; fi
 zero=0000000000000000000000000000000000000000
 tab=$(printf '\\t')
-refuse() { printf 'error: GH006: Protected branch update failed for %s.\\nerror: %s\\n' "$1" "$2" >&2; exit 1; }
+refuse() {
+  printf 'error: GH006: Protected branch update failed for %s.\\nerror: %s\\n' "$1" "$2" >&2
+  exit 1
+}
 while read -r old new ref; do
   while IFS="$tab" read -r name mode allowed reason; do
     [ "$name" = "$ref" ] || continue
     case "$mode" in
       nodelete) [ "$new" != "$zero" ] || refuse "$ref" "Cannot delete this protected branch" ;;
       noforce)
-        if [ "$new" != "$zero" ] && [ "$old" != "$zero" ] && ! git merge-base --is-ancestor "$old" "$new"; then
-          refuse "$ref" "Cannot force-push to this protected branch"
-        fi ;;
+        case "$old $new" in *$zero*) continue ;; esac
+        git merge-base --is-ancestor "$old" "$new" ||
+          refuse "$ref" "Cannot force-push to this protected branch" ;;
       only) case " $allowed " in *" $new "*) ;; *) refuse "$ref" "$reason" ;; esac ;;
     esac
   done <<RULES
@@ -169,7 +172,7 @@ def _environment(visit: _Visit, headers: dict[str, str]) -> dict[str, str]:
 
 
 def _rules(visit: _Visit) -> str:
-    """Branch protection as lines for the hook; an admin passes reviews and checks unless they are enforced."""
+    """Branch protection as lines for the hook; an admin passes reviews and checks if not enforced."""
     state, lines = visit.state, []
     if not visit.pushes:
         return ""
@@ -275,7 +278,7 @@ async def _feed(state: State, process: asyncio.subprocess.Process, receive: Rece
 async def _relay(
     visit: _Visit, process: asyncio.subprocess.Process, send: Send, drop: Callable[[Scope], None]
 ) -> None:
-    """The process's answer to the client; faults that act "after" wait for the work, then spoil the answer."""
+    """The process's answer to the client; faults that act "after" let the work end, then spoil it."""
     stdout = process.stdout
     if stdout is None:
         raise RuntimeError("the CGI has no stdout")

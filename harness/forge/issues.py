@@ -45,15 +45,15 @@ def check_text(resource: str, field: str, text: Any, limit: int) -> str:
 def record(
     call: Call, issue_id: int, event: str, *, actor: int | None = None, commit: str | None = None, **data: Any
 ) -> None:
-    call.db.run(
-        "INSERT INTO events (repo_id, issue_id, event, actor_id, commit_id, data, created_at) VALUES (?,?,?,?,?,?,?)",
-        call.repo_id,
-        issue_id,
-        event,
-        call.user_id if actor is None else actor,
-        commit,
-        json.dumps(data),
-        call.now,
+    call.db.insert(
+        "events",
+        repo_id=call.repo_id,
+        issue_id=issue_id,
+        event=event,
+        actor_id=call.user_id if actor is None else actor,
+        commit_id=commit,
+        data=json.dumps(data),
+        created_at=call.now,
     )
 
 
@@ -132,17 +132,16 @@ def new_row(call: Call, title: str, body: str | None, *, is_pull: bool) -> sqlit
     """Insert an issue (or the issue side of a pull request) with the repository's next number."""
     fresh = call.db.must("SELECT next_number AS n FROM repos WHERE id = ?", call.repo_id)["n"]
     call.db.run("UPDATE repos SET next_number = next_number + 1 WHERE id = ?", call.repo_id)
-    issue_id = call.db.run(
-        "INSERT INTO issues (repo_id, number, is_pull, title, body, user_id, created_at, updated_at) "
-        "VALUES (?,?,?,?,?,?,?,?)",
-        call.repo_id,
-        fresh,
-        int(is_pull),
-        title,
-        body,
-        call.user_id,
-        call.now,
-        call.now,
+    issue_id = call.db.insert(
+        "issues",
+        repo_id=call.repo_id,
+        number=fresh,
+        is_pull=int(is_pull),
+        title=title,
+        body=body,
+        user_id=call.user_id,
+        created_at=call.now,
+        updated_at=call.now,
     )
     return call.db.must("SELECT * FROM issues WHERE id = ?", issue_id)
 
@@ -215,35 +214,22 @@ def close(
     call: Call, row: sqlite3.Row, *, reason: str | None, actor: int | None = None, commit: str | None = None
 ) -> None:
     who = call.user_id if actor is None else actor
-    call.db.run(
-        "UPDATE issues SET state = 'closed', state_reason = ?, closed_at = ?, closed_by = ?, updated_at = ? WHERE id = ?",
-        reason,
-        call.now,
-        who,
-        call.now,
-        row["id"],
-    )
+    closed = {"state": "closed", "state_reason": reason, "closed_at": call.now, "closed_by": who}
+    call.db.update("issues", row["id"], **closed, updated_at=call.now)
     record(call, row["id"], "closed", actor=who, commit=commit, state_reason=reason)
 
 
 def reopen(call: Call, row: sqlite3.Row) -> None:
     reason = None if row["is_pull"] else "reopened"
-    call.db.run(
-        "UPDATE issues SET state = 'open', state_reason = ?, closed_at = NULL, closed_by = NULL, updated_at = ? "
-        "WHERE id = ?",
-        reason,
-        call.now,
-        row["id"],
-    )
+    opened = {"state": "open", "state_reason": reason, "closed_at": None, "closed_by": None}
+    call.db.update("issues", row["id"], **opened, updated_at=call.now)
     record(call, row["id"], "reopened", state_reason=reason)
 
 
 def lock(call: Call) -> Reply:
     row = find(call)
     call.require("triage")
-    call.db.run(
-        "UPDATE issues SET locked = 1, lock_reason = ? WHERE id = ?", call.body.get("lock_reason"), row["id"]
-    )
+    call.db.update("issues", row["id"], locked=1, lock_reason=call.body.get("lock_reason"))
     record(call, row["id"], "locked", lock_reason=call.body.get("lock_reason"))
     touch(call, row["id"])
     return Reply(204)
@@ -252,7 +238,7 @@ def lock(call: Call) -> Reply:
 def unlock(call: Call) -> Reply:
     row = find(call)
     call.require("triage")
-    call.db.run("UPDATE issues SET locked = 0, lock_reason = NULL WHERE id = ?", row["id"])
+    call.db.update("issues", row["id"], locked=0, lock_reason=None)
     record(call, row["id"], "unlocked")
     touch(call, row["id"])
     return Reply(204)

@@ -41,7 +41,7 @@ def create(call: Call) -> Reply:
         raise invalid("Label", "name", "custom", "name is too long (maximum is 50 characters)")
     if by_name(call, name) is not None:
         raise invalid("Label", "name", "already_exists")
-    row = _insert(call, name, color, call.body.get("description"))
+    row = insert(call, name, color, call.body.get("description"))
     return Reply(201, render.label(call, row), {"Location": f"{call.repo_api}/labels/{name}"})
 
 
@@ -78,10 +78,10 @@ def _color(text: str) -> str:
     return text.lower()
 
 
-def _insert(call: Call, name: str, color: str, description: str | None) -> sqlite3.Row:
-    sql = "INSERT INTO labels (repo_id, name, color, description) VALUES (?,?,?,?)"
+def insert(call: Call, name: str, color: str, description: str | None) -> sqlite3.Row:
+    values = {"name": name, "color": color, "description": description}
     return call.db.must(
-        "SELECT * FROM labels WHERE id = ?", call.db.run(sql, call.repo_id, name, color, description)
+        "SELECT * FROM labels WHERE id = ?", call.db.insert("labels", repo_id=call.repo_id, **values)
     )
 
 
@@ -89,14 +89,16 @@ def _insert(call: Call, name: str, color: str, description: str | None) -> sqlit
 
 
 def of_issue(call: Call, issue_id: int) -> list[sqlite3.Row]:
-    sql = "SELECT l.* FROM issue_labels il JOIN labels l ON l.id = il.label_id WHERE il.issue_id = ? ORDER BY l.id"
+    sql = (
+        "SELECT * FROM labels WHERE id IN (SELECT label_id FROM issue_labels WHERE issue_id = ?) ORDER BY id"
+    )
     return call.db.all(sql, issue_id)
 
 
 def attach(call: Call, issue_id: int, names: list[str]) -> None:
     """Add labels; one that the repository lacks is created, as GitHub does."""
     for name in names:
-        row = by_name(call, name) or _insert(call, name, DEFAULT_COLOR, None)
+        row = by_name(call, name) or insert(call, name, DEFAULT_COLOR, None)
         if call.db.changed("INSERT OR IGNORE INTO issue_labels VALUES (?, ?)", issue_id, row["id"]):
             record(call, issue_id, "labeled", label={"name": row["name"], "color": row["color"]})
             touch(call, issue_id)

@@ -12,14 +12,14 @@ from harness.forge.errors import ApiError
 from harness.forge.state import Call, Reply, State, Who
 
 WINDOW_S = 3600
-PRIMARY_WORDS = "API rate limit exceeded for user ID {user}. If you reach out to GitHub Support for help, please include the request ID."
+_SUPPORT = "If you reach out to GitHub Support for help, please include the request ID."
+PRIMARY_WORDS = "API rate limit exceeded for user ID {user}. " + _SUPPORT
 ANONYMOUS_WORDS = (
-    "API rate limit exceeded for 127.0.0.1. (But here's the good news: Authenticated requests get a higher rate "
-    "limit. Check out the documentation for more details.)"
+    "API rate limit exceeded for 127.0.0.1. (But here's the good news: Authenticated requests get a higher "
+    "rate limit. Check out the documentation for more details.)"
 )
 SECONDARY_WORDS = (
-    "You have exceeded a secondary rate limit. Please wait a few minutes before you try again. If you reach out to "
-    "GitHub Support for help, please include the request ID."
+    "You have exceeded a secondary rate limit. Please wait a few minutes before you try again. " + _SUPPORT
 )
 
 
@@ -79,8 +79,8 @@ def exhaust(state: State, who: Who | None, reset_s: float) -> None:
 def punish(state: State, who: Who | None, kind: str, seconds: float, *, enforced: bool) -> None:
     """Open a penalty window; requests inside it are violations, and refused when it is enforced."""
     now = state.now()
-    sql = "INSERT INTO penalties (key, kind, enforced, begins, ends) VALUES (?,?,?,?,?)"
-    state.db.run(sql, key_of(who), kind, int(enforced), now, now + seconds)
+    window = {"key": key_of(who), "kind": kind, "enforced": int(enforced)}
+    state.db.insert("penalties", **window, begins=now, ends=now + seconds)
 
 
 def penalty(state: State, who: Who | None) -> tuple[bool, str | None, float]:
@@ -129,22 +129,21 @@ def note(
     since = gap(state, key, at) if writes and not is_git else None
     rule = state.settings.min_write_gap_s
     soon = rule is not None and since is not None and since < rule - state.settings.write_gap_tolerance_s
-    new = state.db.run(
-        "INSERT INTO requests (at, method, path, status, user, key, is_write, is_git, fault, in_penalty, gap_s, "
-        "too_soon, took_s) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
-        at,
-        method,
-        path,
-        status,
-        who.user["login"] if who else None,
-        key,
-        int(writes),
-        int(is_git),
-        fault,
-        int(inside),
-        since,
-        int(soon),
-        took_s,
+    new = state.db.insert(
+        "requests",
+        at=at,
+        method=method,
+        path=path,
+        status=status,
+        user=who.user["login"] if who else None,
+        key=key,
+        is_write=int(writes),
+        is_git=int(is_git),
+        fault=fault,
+        in_penalty=int(inside),
+        gap_s=since,
+        too_soon=int(soon),
+        took_s=took_s,
     )
     if new % 1000 == 0:
         state.db.run("DELETE FROM requests WHERE id <= ?", new - state.settings.requests_kept)

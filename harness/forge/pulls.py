@@ -94,18 +94,17 @@ def _insert(call: Call, head: str, head_sha: str, base: str, base_sha: str) -> s
     if body is not None:
         issues.check_text("PullRequest", "body", body, issues.BODY_LIMIT)
     row = issues.new_row(call, title, body, is_pull=True)
-    call.db.run(
-        "INSERT INTO pulls (issue_id, repo_id, number, head_ref, head_sha, base_ref, base_sha, draft, "
-        "maintainer_can_modify) VALUES (?,?,?,?,?,?,?,?,?)",
-        row["id"],
-        call.repo_id,
-        row["number"],
-        head,
-        head_sha,
-        base,
-        base_sha,
-        int(bool(call.body.get("draft"))),
-        0,
+    call.db.insert(
+        "pulls",
+        issue_id=row["id"],
+        repo_id=call.repo_id,
+        number=row["number"],
+        head_ref=head,
+        head_sha=head_sha,
+        base_ref=base,
+        base_sha=base_sha,
+        draft=int(bool(call.body.get("draft"))),
+        maintainer_can_modify=0,
     )
     call.bare.set_ref(f"refs/pull/{row['number']}/head", head_sha)
     return call.db.must("SELECT * FROM pulls WHERE issue_id = ?", row["id"])

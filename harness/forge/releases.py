@@ -104,19 +104,18 @@ def create(call: Call) -> Reply:
         check_text("Release", "body", text, BODY_LIMIT)
     if not draft:
         _ensure_tag(call, tag, target)
-    new = call.db.run(
-        "INSERT INTO releases (repo_id, tag_name, target, name, body, draft, prerelease, author_id, created_at, "
-        "published_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
-        call.repo_id,
-        tag,
-        target,
-        call.body.get("name"),
-        text,
-        int(draft),
-        int(bool(call.body.get("prerelease"))),
-        call.user_id,
-        call.now,
-        None if draft else call.now,
+    new = call.db.insert(
+        "releases",
+        repo_id=call.repo_id,
+        tag_name=tag,
+        target=target,
+        name=call.body.get("name"),
+        body=text,
+        draft=int(draft),
+        prerelease=int(bool(call.body.get("prerelease"))),
+        author_id=call.user_id,
+        created_at=call.now,
+        published_at=None if draft else call.now,
     )
     result = shape(call, call.db.must("SELECT * FROM releases WHERE id = ?", new))
     return Reply(201, result, {"Location": result["url"]})
@@ -190,8 +189,8 @@ def _notes(call: Call, tag: str, target: str, previous: str | None) -> dict[str,
     revisions = f"refs/tags/{previous}..{head}" if previous else head
     landed = set(call.bare.text("rev-list", "--max-count=1000", revisions, "--").split())
     sql = (
-        "SELECT p.*, i.title, u.login FROM pulls p JOIN issues i ON i.id = p.issue_id JOIN users u ON u.id = i.user_id "
-        "WHERE p.repo_id = ? AND p.merged = 1 ORDER BY p.number"
+        "SELECT p.*, i.title, u.login FROM pulls p JOIN issues i ON i.id = p.issue_id "
+        "JOIN users u ON u.id = i.user_id WHERE p.repo_id = ? AND p.merged = 1 ORDER BY p.number"
     )
     lines = [
         f"* {row['title']} by @{row['login']} in {call.repo_web}/pull/{row['number']}"

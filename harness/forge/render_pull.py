@@ -85,7 +85,9 @@ def _simple(call: Call, pull: sqlite3.Row, issue: Json, repo: Json) -> Json:
 
 
 def reviewers(call: Call, issue_id: int) -> list[Json]:
-    sql = "SELECT u.* FROM review_requests r JOIN users u ON u.id = r.user_id WHERE r.issue_id = ? ORDER BY u.id"
+    sql = (
+        "SELECT * FROM users WHERE id IN (SELECT user_id FROM review_requests WHERE issue_id = ?) ORDER BY id"
+    )
     return [render.user(call, row) for row in call.db.all(sql, issue_id)]
 
 

@@ -13,8 +13,8 @@ from harness.forge.state import ROLES, Call, Reply
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 SETTINGS = (
-    "allow_merge_commit", "allow_squash_merge", "allow_rebase_merge", "delete_branch_on_merge", "allow_auto_merge",
-    "has_issues", "archived", "private",
+    "allow_merge_commit", "allow_squash_merge", "allow_rebase_merge", "delete_branch_on_merge",
+    "allow_auto_merge", "has_issues", "archived", "private",
 )  # fmt: skip
 
 
@@ -67,18 +67,17 @@ def create_for_user(call: Call) -> Reply:
         raise invalid("Repository", "name", "custom", said)
     branch = "main"
     Bare.create(call.state.repo_path(owner["login"], name), branch)
-    new = call.db.run(
-        "INSERT INTO repos (owner_id, owner, name, description, private, default_branch, created_at, updated_at, "
-        "pushed_at) VALUES (?,?,?,?,?,?,?,?,?)",
-        owner["id"],
-        owner["login"],
-        name,
-        call.body.get("description"),
-        int(bool(call.body.get("private"))),
-        branch,
-        call.now,
-        call.now,
-        call.now,
+    new = call.db.insert(
+        "repos",
+        owner_id=owner["id"],
+        owner=owner["login"],
+        name=name,
+        description=call.body.get("description"),
+        private=int(bool(call.body.get("private"))),
+        default_branch=branch,
+        created_at=call.now,
+        updated_at=call.now,
+        pushed_at=call.now,
     )
     return Reply(201, render.repo_full(call, call.db.must("SELECT * FROM repos WHERE id = ?", new)))
 
@@ -86,8 +85,8 @@ def create_for_user(call: Call) -> Reply:
 def list_for_caller(call: Call) -> Reply:
     person = call.user_id
     sql = (
-        "SELECT * FROM repos WHERE owner_id = ? OR id IN (SELECT repo_id FROM collaborators WHERE user_id = ?) "
-        "ORDER BY owner, name"
+        "SELECT * FROM repos WHERE owner_id = ? "
+        "OR id IN (SELECT repo_id FROM collaborators WHERE user_id = ?) ORDER BY owner, name"
     )
     rows = call.db.all(sql, person, person)
     return page_of(call, [render.repo_full(call, row) for row in cut(call, rows)], len(rows))
@@ -118,10 +117,16 @@ def permission(call: Call) -> Reply:
     return Reply(200, {"permission": old, "role_name": role, "user": shape})
 
 
+def _people(call: Call) -> list[sqlite3.Row]:
+    """The owner and the collaborators."""
+    known = "SELECT user_id FROM collaborators WHERE repo_id = ?"
+    sql = f"SELECT * FROM users WHERE id = ? OR id IN ({known}) ORDER BY id"
+    return call.db.all(sql, call.repo["owner_id"], call.repo_id)
+
+
 def list_collaborators(call: Call) -> Reply:
     call.require("write")
-    sql = "SELECT * FROM users WHERE id = ? OR id IN (SELECT user_id FROM collaborators WHERE repo_id = ?) ORDER BY id"
-    rows = call.db.all(sql, call.repo["owner_id"], call.repo_id)
+    rows = _people(call)
     shapes = []
     for row in cut(call, rows):
         role = _role_of(call, row)
@@ -158,6 +163,5 @@ def remove_collaborator(call: Call) -> Reply:
 
 
 def list_assignees(call: Call) -> Reply:
-    sql = "SELECT * FROM users WHERE id = ? OR id IN (SELECT user_id FROM collaborators WHERE repo_id = ?) ORDER BY id"
-    rows = call.db.all(sql, call.repo["owner_id"], call.repo_id)
+    rows = _people(call)
     return page_of(call, [render.user(call, row) for row in cut(call, rows)], len(rows))

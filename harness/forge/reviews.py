@@ -58,14 +58,14 @@ def create_review(call: Call) -> Reply:
         raise unprocessable(f"Can not {word} your own pull request")
     issues.check_text("PullRequestReview", "body", body, issues.BODY_LIMIT)
     sha = call.body.get("commit_id") or pull["head_sha"]
-    new = call.db.run(
-        "INSERT INTO reviews (issue_id, user_id, body, state, commit_id, submitted_at) VALUES (?,?,?,?,?,?)",
-        issue["id"],
-        call.user_id,
-        body,
-        STATES[event],
-        sha,
-        None if event is None else call.now,
+    new = call.db.insert(
+        "reviews",
+        issue_id=issue["id"],
+        user_id=call.user_id,
+        body=body,
+        state=STATES[event],
+        commit_id=sha,
+        submitted_at=None if event is None else call.now,
     )
     for item in call.body.get("comments") or []:
         _insert_comment(call, issue, item, sha, new)
@@ -179,21 +179,20 @@ def _insert_comment(
     files = {change.path: change for change in call.bare.changes(common, pull["head_sha"])}
     if item["path"] not in files:
         raise invalid("PullRequestReviewComment", "path", "invalid")
-    new = call.db.run(
-        "INSERT INTO review_comments (issue_id, review_id, user_id, body, path, commit_id, line, side, diff_hunk, "
-        "reply_to, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
-        issue["id"],
-        review,
-        call.user_id,
-        issues.check_text("PullRequestReviewComment", "body", item["body"], issues.BODY_LIMIT),
-        item["path"],
-        sha,
-        item.get("line") or item.get("position"),
-        item.get("side"),
-        (files[item["path"]].patch or "")[:2000],
-        reply_to,
-        call.now,
-        call.now,
+    new = call.db.insert(
+        "review_comments",
+        issue_id=issue["id"],
+        review_id=review,
+        user_id=call.user_id,
+        body=issues.check_text("PullRequestReviewComment", "body", item["body"], issues.BODY_LIMIT),
+        path=item["path"],
+        commit_id=sha,
+        line=item.get("line") or item.get("position"),
+        side=item.get("side"),
+        diff_hunk=(files[item["path"]].patch or "")[:2000],
+        reply_to=reply_to,
+        created_at=call.now,
+        updated_at=call.now,
     )
     return call.db.must("SELECT * FROM review_comments WHERE id = ?", new)
 

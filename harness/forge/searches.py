@@ -24,7 +24,7 @@ _IS = {
     "locked": "i.locked = 1",
 }
 _LABEL = (
-    "EXISTS (SELECT 1 FROM issue_labels il JOIN labels l ON l.id = il.label_id WHERE il.issue_id = i.id AND l.name = ?)"
+    "i.id IN (SELECT il.issue_id FROM issue_labels il JOIN labels l ON l.id = il.label_id WHERE l.name = ?)"
 )
 _AUTHOR = "i.user_id = (SELECT id FROM users WHERE login = ?)"
 _ASSIGNEE = "i.id IN (SELECT a.issue_id FROM assignees a JOIN users u ON u.id = a.user_id WHERE u.login = ?)"
@@ -35,7 +35,7 @@ def issues(call: Call) -> Reply:
     wanted = call.query.get("q", "")
     where, args, full_name = _parse(wanted)
     if full_name is None:
-        raise invalid("Search", "q", "missing", "the forge searches within one repository: add repo:owner/name")
+        raise invalid("Search", "q", "missing", "this forge searches in one repository: add repo:owner/name")
     owner, _, name = full_name.partition("/")
     call.params = {"owner": owner, "repo": name}
     where += ["i.repo_id = ?", "i.deleted = 0", "i.moved_to IS NULL"]
@@ -44,7 +44,8 @@ def issues(call: Call) -> Reply:
     total = call.db.must(f"SELECT count(*) AS n FROM issues i WHERE {condition}", *args)["n"]
     column = {"created": "created_at", "updated": "updated_at"}.get(call.query.get("sort", ""), "number")
     order = "ASC" if call.query.get("order") == "asc" else "DESC"
-    sql = f"SELECT i.* FROM issues i WHERE {condition} ORDER BY i.{column} {order}, i.number {order} LIMIT ? OFFSET ?"
+    by = f"i.{column} {order}, i.number {order}"
+    sql = f"SELECT i.* FROM issues i WHERE {condition} ORDER BY {by} LIMIT ? OFFSET ?"
     rows = call.db.all(sql, *args, *window(call))
     items = [shape | {"score": 1.0} for shape in render.issues(call, rows)]
     body = {"total_count": total, "incomplete_results": False, "search_type": "lexical", "items": items}
@@ -69,7 +70,7 @@ def _parse(text: str) -> tuple[list[str], list[Any], str | None]:
 
 def _condition(name: str | None, value: str) -> tuple[str, list[Any]]:
     if name is None:
-        return "(instr(lower(i.title), lower(?)) OR instr(lower(coalesce(i.body, '')), lower(?)))", [value, value]
+        return "instr(lower(i.title || ' ' || coalesce(i.body, '')), lower(?)) > 0", [value]
     if name in ("is", "type", "state") and value in _IS:
         return _IS[value], []
     if name == "label":

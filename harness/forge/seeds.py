@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.forge import comments, sync
 from harness.forge import labels as label_rows
-from harness.forge import sync
 from harness.forge.bare import ZERO, Bare, Person, valid_ref
 from harness.forge.errors import ForgeError
 from harness.forge.issues import new_row
@@ -68,7 +68,7 @@ def seed(
     message: str = "Initial commit",
     at: float | None = None,
 ) -> str | None:
-    """Create people and, when ``repo`` ("owner/name") is given, that repository; gives the first commit's SHA.
+    """Create people and, when ``repo`` ("owner/name") is given, that repository; gives its first commit.
 
     Content comes from the directory ``tree`` (its .gitignore is heeded) or from ``files``. The owner is made
     if they are not among ``users``. A repository that exists already is a ForgeError; people are updated.
@@ -110,8 +110,8 @@ def _person(state: State, user: User) -> int:
     email = user.email or f"{user.login.removesuffix('[bot]')}@users.noreply.example"
     state.db.run(
         "INSERT INTO users (login, name, email, type, site_admin, created_at) VALUES (?,?,?,?,?,?) "
-        "ON CONFLICT (login) DO UPDATE SET name = excluded.name, email = excluded.email, type = excluded.type, "
-        "site_admin = excluded.site_admin",
+        "ON CONFLICT (login) DO UPDATE SET name = excluded.name, email = excluded.email, "
+        "type = excluded.type, site_admin = excluded.site_admin",
         user.login,
         user.name or user.login,
         email,
@@ -122,7 +122,8 @@ def _person(state: State, user: User) -> int:
     person = int(state.db.must("SELECT id FROM users WHERE login = ?", user.login)["id"])
     if user.token is not None:
         state.db.run(
-            "INSERT OR REPLACE INTO tokens (hash, user_id, cap, kind, scopes, expires_at) VALUES (?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO tokens (hash, user_id, cap, kind, scopes, expires_at) "
+            "VALUES (?,?,?,?,?,?)",
             hash_token(user.token),
             person,
             user.cap,
@@ -146,17 +147,16 @@ def _repo(
     unknown = sorted(set(settings) - set(SETTINGS))
     if unknown:
         raise ForgeError(f"unknown repository settings {', '.join(unknown)}: known are {', '.join(SETTINGS)}")
-    repo_id = state.db.run(
-        "INSERT INTO repos (owner_id, owner, name, private, default_branch, created_at, updated_at, pushed_at) "
-        "VALUES (?,?,?,?,?,?,?,?)",
-        owner_id,
-        owner,
-        name,
-        int(private),
-        branch,
-        now,
-        now,
-        now,
+    repo_id = state.db.insert(
+        "repos",
+        owner_id=owner_id,
+        owner=owner,
+        name=name,
+        private=int(private),
+        default_branch=branch,
+        created_at=now,
+        updated_at=now,
+        pushed_at=now,
     )
     for key, value in settings.items():
         state.db.run(f"UPDATE repos SET {key} = ? WHERE id = ?", int(value), repo_id)
@@ -209,12 +209,9 @@ def _content(state: State, owner: str, name: str, wanted: Iterable[Label], issue
     for item in wanted:
         text, color, description = (item, label_rows.DEFAULT_COLOR, "") if isinstance(item, str) else item
         if label_rows.by_name(root, text) is None:
-            sql = "INSERT INTO labels (repo_id, name, color, description) VALUES (?,?,?,?)"
-            state.db.run(sql, root.repo_id, text, color, description or None)
+            label_rows.insert(root, text, color, description or None)
     for issue in issues:
         row = new_row(call_as(issue.author or owner), issue.title, issue.body, is_pull=False)
         label_rows.attach(root, row["id"], list(issue.labels))
         for login, body in issue.comments:
-            call = call_as(login)
-            sql = "INSERT INTO comments (repo_id, issue_id, user_id, body, created_at, updated_at) VALUES (?,?,?,?,?,?)"
-            state.db.run(sql, call.repo_id, row["id"], call.user_id, body, call.now, call.now)
+            comments.add(call_as(login), row["id"], body)

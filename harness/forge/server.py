@@ -36,7 +36,10 @@ STOP_S = 5
 
 @dataclass
 class Forge:
-    """A running forge, bound to ``port``. ``url`` has no trailing slash; PyGithub's base_url is ``url`` or ``url + "/api/v3"``."""
+    """A running forge, bound to ``port``. ``url`` has no trailing slash.
+
+    PyGithub's base_url is ``url`` or ``url + "/api/v3"``.
+    """
 
     url: str
     port: int

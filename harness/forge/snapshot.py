@@ -34,39 +34,44 @@ def dump_state(state: State) -> dict[str, Any]:
     return _dump(state.db, state.data_dir, True)
 
 
+_ON_ISSUE = "JOIN issues i ON i.id = x.issue_id JOIN users u ON u.id = x.user_id WHERE i.repo_id = ? ORDER BY"
+_LABELS = (
+    "(SELECT json_group_array(name) FROM (SELECT l.name FROM issue_labels il JOIN labels l "
+    "ON l.id = il.label_id WHERE il.issue_id = x.id ORDER BY l.name)) AS labels"
+)
+_ASSIGNEES = (
+    "(SELECT json_group_array(login) FROM (SELECT v.login FROM assignees a JOIN users v "
+    "ON v.id = a.user_id WHERE a.issue_id = x.id ORDER BY v.login)) AS assignees"
+)
 _QUERIES = {
     "labels": "SELECT name, color, description FROM labels WHERE repo_id = ? ORDER BY name",
     "issues": (
-        "SELECT i.number, i.is_pull, i.title, i.body, i.state, i.state_reason, u.login AS user, i.locked, i.deleted, "
-        "i.moved_to, i.created_at, i.updated_at, i.closed_at, "
-        "(SELECT group_concat(name, ',') FROM (SELECT l.name FROM issue_labels il JOIN labels l ON l.id = il.label_id "
-        " WHERE il.issue_id = i.id ORDER BY l.name)) AS labels, "
-        "(SELECT group_concat(login, ',') FROM (SELECT v.login FROM assignees a JOIN users v ON v.id = a.user_id "
-        " WHERE a.issue_id = i.id ORDER BY v.login)) AS assignees "
-        "FROM issues i JOIN users u ON u.id = i.user_id WHERE i.repo_id = ? ORDER BY i.number"
+        "SELECT x.number, x.is_pull, x.title, x.body, x.state, x.state_reason, u.login AS user, x.locked, "
+        f"x.deleted, x.moved_to, x.created_at, x.updated_at, x.closed_at, {_LABELS}, {_ASSIGNEES} "
+        "FROM issues x JOIN users u ON u.id = x.user_id WHERE x.repo_id = ? ORDER BY x.number"
     ),
     "comments": (
-        "SELECT c.id, i.number AS issue, u.login AS user, c.body, c.created_at, c.updated_at FROM comments c "
-        "JOIN issues i ON i.id = c.issue_id JOIN users u ON u.id = c.user_id WHERE c.repo_id = ? ORDER BY c.id"
+        "SELECT x.id, i.number AS issue, u.login AS user, x.body, x.created_at, x.updated_at "
+        f"FROM comments x {_ON_ISSUE} x.id"
     ),
     "pulls": (
-        "SELECT p.number, p.head_ref, p.head_sha, p.base_ref, p.base_sha, p.draft, p.merged, p.merged_at, "
-        "p.merge_commit_sha FROM pulls p WHERE p.repo_id = ? ORDER BY p.number"
+        "SELECT number, head_ref, head_sha, base_ref, base_sha, draft, merged, merged_at, merge_commit_sha "
+        "FROM pulls WHERE repo_id = ? ORDER BY number"
     ),
     "reviews": (
-        "SELECT i.number AS pull, u.login AS user, r.state, r.body, r.commit_id, r.submitted_at FROM reviews r "
-        "JOIN issues i ON i.id = r.issue_id JOIN users u ON u.id = r.user_id WHERE i.repo_id = ? ORDER BY r.id"
+        "SELECT i.number AS pull, u.login AS user, x.state, x.body, x.commit_id, x.submitted_at "
+        f"FROM reviews x {_ON_ISSUE} x.id"
     ),
     "review_comments": (
-        "SELECT i.number AS pull, u.login AS user, c.path, c.line, c.body, c.commit_id FROM review_comments c "
-        "JOIN issues i ON i.id = c.issue_id JOIN users u ON u.id = c.user_id WHERE i.repo_id = ? ORDER BY c.id"
+        "SELECT i.number AS pull, u.login AS user, x.path, x.line, x.body, x.commit_id "
+        f"FROM review_comments x {_ON_ISSUE} x.id"
     ),
     "review_requests": (
-        "SELECT i.number AS pull, u.login AS user FROM review_requests r JOIN issues i ON i.id = r.issue_id "
-        "JOIN users u ON u.id = r.user_id WHERE i.repo_id = ? ORDER BY i.number, u.login"
+        f"SELECT i.number AS pull, u.login AS user FROM review_requests x {_ON_ISSUE} i.number, u.login"
     ),
     "statuses": (
-        "SELECT sha, context, state, description, target_url, created_at FROM statuses WHERE repo_id = ? ORDER BY id"
+        "SELECT sha, context, state, description, target_url, created_at FROM statuses WHERE repo_id = ? "
+        "ORDER BY id"
     ),
     "check_runs": "SELECT head_sha, name, status, conclusion FROM check_runs WHERE repo_id = ? ORDER BY id",
     "releases": (
@@ -74,15 +79,16 @@ _QUERIES = {
         "WHERE repo_id = ? ORDER BY id"
     ),
     "events": (
-        "SELECT i.number AS issue, e.event, u.login AS actor, e.commit_id, e.data, e.created_at FROM events e "
-        "JOIN issues i ON i.id = e.issue_id JOIN users u ON u.id = e.actor_id WHERE e.repo_id = ? ORDER BY e.id"
+        "SELECT i.number AS issue, x.event, u.login AS actor, x.commit_id, x.data, x.created_at "
+        "FROM events x JOIN issues i ON i.id = x.issue_id JOIN users u ON u.id = x.actor_id "
+        "WHERE x.repo_id = ? ORDER BY x.id"
     ),
     "protections": "SELECT * FROM protections WHERE repo_id = ? ORDER BY branch",
     "collaborators": (
-        "SELECT u.login AS user, c.role FROM collaborators c JOIN users u ON u.id = c.user_id WHERE c.repo_id = ? "
-        "ORDER BY u.login"
+        "SELECT u.login AS user, x.role FROM collaborators x JOIN users u ON u.id = x.user_id "
+        "WHERE x.repo_id = ? ORDER BY u.login"
     ),
-}  # fmt: skip
+}
 
 
 def _dump(db: Db, data_dir: Path, times: bool) -> dict[str, Any]:
@@ -94,7 +100,7 @@ def _dump(db: Db, data_dir: Path, times: bool) -> dict[str, Any]:
         }
         settings = {key: row[key] for key in ("private", "archived", "default_branch", "description")}
         parts["settings"] = settings | {
-            key: row[key] for key in row.keys() if key.startswith(("allow_", "delete_"))
+            key: value for key, value in dict(row).items() if key.startswith(("allow_", "delete_"))
         }
         parts["refs"] = dict(
             sorted(Bare(data_dir / "repos" / row["owner"] / f"{row['name']}.git").refs().items())
@@ -106,9 +112,7 @@ def _dump(db: Db, data_dir: Path, times: bool) -> dict[str, Any]:
 
 def _plain(item: dict[str, Any], times: bool) -> dict[str, Any]:
     item.pop("repo_id", None)
-    if "data" in item:
-        item["data"] = json.loads(item["data"])
-    if "labels" in item:
-        for name in ("labels", "assignees"):
-            item[name] = item[name].split(",") if item[name] else []
+    for name in ("data", "labels", "assignees"):
+        if name in item:
+            item[name] = json.loads(item[name])
     return item if times else {key: value for key, value in item.items() if not key.endswith("_at")}

@@ -1,4 +1,7 @@
-"""Commit statuses and check runs. Check runs need a GitHub App's token: a personal one gets 403, as on GitHub."""
+"""Commit statuses and check runs.
+
+Check runs need a GitHub App's token: a personal one gets 403, as on GitHub.
+"""
 
 from __future__ import annotations
 
@@ -55,18 +58,17 @@ def create(call: Call) -> Reply:
     if count["n"] >= PER_SHA_LIMIT:
         said = "This SHA and context has reached the maximum number of statuses."
         raise invalid("Status", None, "custom", said)
-    new = call.db.run(
-        "INSERT INTO statuses (repo_id, sha, state, context, description, target_url, creator_id, created_at, "
-        "updated_at) VALUES (?,?,?,?,?,?,?,?,?)",
-        call.repo_id,
-        sha,
-        state,
-        call.body.get("context") or "default",
-        text,
-        call.body.get("target_url"),
-        call.user_id,
-        call.now,
-        call.now,
+    new = call.db.insert(
+        "statuses",
+        repo_id=call.repo_id,
+        sha=sha,
+        state=state,
+        context=call.body.get("context") or "default",
+        description=text,
+        target_url=call.body.get("target_url"),
+        creator_id=call.user_id,
+        created_at=call.now,
+        updated_at=call.now,
     )
     row = call.db.must("SELECT * FROM statuses WHERE id = ?", new)
     return Reply(201, _shape(call, row), {"Location": f"{call.repo_api}/statuses/{sha}"})
@@ -209,8 +211,7 @@ def create_run(call: Call) -> Reply:
     empty = dict.fromkeys(("conclusion", "details_url", "external_id", "completed_at"))
     row = _fields(call, {"status": "queued", "started_at": call.now, "output": "{}", **empty})
     row |= {"repo_id": call.repo_id, "head_sha": sha, "app_id": call.user_id}
-    marks = ",".join("?" * len(row))
-    new = call.db.run(f"INSERT INTO check_runs ({','.join(row)}) VALUES ({marks})", *row.values())
+    new = call.db.insert("check_runs", **row)
     return Reply(201, _run_shape(call, call.db.must("SELECT * FROM check_runs WHERE id = ?", new)))
 
 
@@ -230,8 +231,7 @@ def update_run(call: Call) -> Reply:
     _app(call)
     row = _find_run(call)
     after = _fields(call, dict(row))
-    assignments = ",".join(f"{name} = ?" for name in after)
-    call.db.run(f"UPDATE check_runs SET {assignments} WHERE id = ?", *after.values(), row["id"])
+    call.db.update("check_runs", row["id"], **after)
     return Reply(200, _run_shape(call, _find_run(call)))
 
 

@@ -113,7 +113,10 @@ def close_named(call: Call, text: str, commit: str) -> None:
     for found in KEYWORD.finditer(text):
         if found["repo"] is not None and found["repo"].lower() != full:
             continue
-        sql = "SELECT * FROM issues WHERE repo_id = ? AND number = ? AND is_pull = 0 AND state = 'open' AND deleted = 0"
+        sql = (
+            "SELECT * FROM issues WHERE repo_id = ? AND number = ? AND is_pull = 0 AND state = 'open' "
+            "AND deleted = 0 AND moved_to IS NULL"
+        )
         row = call.db.one(sql, call.repo_id, int(found["number"]))
         if row is not None:
             issues.close(call, row, reason="completed", commit=commit)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from forge_world import REPO, World, start
 
 from harness.forge import Settings, User, seed
-from forge_world import REPO, World, start
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,10 @@ def test_a_private_repository_is_not_there_for_others(world: World) -> None:
 
 
 def test_a_revoked_or_expired_token_is_refused(world: World) -> None:
-    seed(world.forge.state.data_dir, users=[User("maker", token="t-short", expires_at=world.forge.state.now() + 60)])
+    seed(
+        world.forge.state.data_dir,
+        users=[User("maker", token="t-short", expires_at=world.forge.state.now() + 60)],
+    )
     first = world.api("GET", "/user", token="t-short")
     assert first.status_code == 200
     assert first.headers["github-authentication-token-expiration"].endswith("UTC")
@@ -67,7 +70,12 @@ def test_a_revoked_or_expired_token_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("login", "permission", "role"),
-    [("acme", "admin", "admin"), ("maker", "write", "write"), ("reader", "read", "read"), ("stranger", "read", "read")],
+    [
+        ("acme", "admin", "admin"),
+        ("maker", "write", "write"),
+        ("reader", "read", "read"),
+        ("stranger", "read", "read"),
+    ],
 )
 def test_permission_of_a_person(world: World, login: str, permission: str, role: str) -> None:
     got = world.repo("GET", f"/collaborators/{login}/permission").json()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from forge_world import REPO, World
 
 
@@ -15,7 +14,9 @@ def numbers(answer: Any) -> list[int]:
 
 
 def test_an_issue_lives_and_its_timeline_says_who_did_what(world: World) -> None:
-    made = world.repo("POST", "/issues", {"title": "T", "body": "B", "labels": ["bug"], "assignees": ["maker"]})
+    made = world.repo(
+        "POST", "/issues", {"title": "T", "body": "B", "labels": ["bug"], "assignees": ["maker"]}
+    )
     assert made.status_code == 201
     assert made.headers["location"] == made.json()["url"]
     place = f"/issues/{made.json()['number']}"
@@ -86,7 +87,9 @@ def test_an_issue_without_triage_role_gets_no_labels(world: World) -> None:
     assert made.status_code == 201
     assert made.json()["labels"] == []
     assert made.json()["author_association"] == "NONE"
-    refused = world.repo("POST", f"/issues/{made.json()['number']}/labels", {"labels": ["bug"]}, token="t-stranger")
+    refused = world.repo(
+        "POST", f"/issues/{made.json()['number']}/labels", {"labels": ["bug"]}, token="t-stranger"
+    )
     assert refused.status_code == 403
     own = world.repo("PATCH", f"/issues/{made.json()['number']}", {"state": "closed"}, token="t-stranger")
     assert own.json()["state"] == "closed"

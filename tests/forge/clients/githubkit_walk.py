@@ -1,7 +1,8 @@
 """Run by githubkit's own interpreter: call every operation; its strict models judge every answer.
 
 Arguments: base URL, owner/name, token of a writer, token of an app, token of the owner, SHA on branch
-"walk" (pushed beforehand, not in the default branch). Prints one JSON object: {"checked": N, "failed": [...]}.
+"walk" (pushed beforehand, not in the default branch).
+Prints one JSON object: {"checked": N, "failed": [...]}.
 """
 
 import json
@@ -15,7 +16,9 @@ from pydantic import ValidationError
 base, full_name, writer, app, admin, sha = sys.argv[1:7]
 owner, repo = full_name.split("/")
 at = {"owner": owner, "repo": repo}
-gh, bot, boss = (GitHub(token, base_url=base, http_cache=False, auto_retry=False) for token in (writer, app, admin))
+gh, bot, boss = (
+    GitHub(token, base_url=base, http_cache=False, auto_retry=False) for token in (writer, app, admin)
+)
 failed: list[str] = []
 checked = 0
 
@@ -47,7 +50,9 @@ def expect_status(name: str, status: int, call: Any) -> None:
 
 def issues() -> None:
     rest = gh.rest.issues
-    made = check("issues/create", rest.create(**at, title="Walk", body="b", labels=["bug"], assignees=["maker"]))
+    made = check(
+        "issues/create", rest.create(**at, title="Walk", body="b", labels=["bug"], assignees=["maker"])
+    )
     n = {"issue_number": made.number}
     # GitHub's description of this list leaves out "closed", which it does send: so ask before that
     check("issues/list-events", rest.list_events(**at, **n))
@@ -75,7 +80,9 @@ def issues() -> None:
     check("issues/list-events-for-timeline", rest.list_events_for_timeline(**at, **n))
     check("issues/list-assignees", rest.list_assignees(**at))
     check("issues/delete-comment", rest.delete_comment(**at, comment_id=comment.id))
-    check("search/issues-and-pull-requests", gh.rest.search.issues_and_pull_requests(q=f"repo:{full_name} walk"))
+    check(
+        "search/issues-and-pull-requests", gh.rest.search.issues_and_pull_requests(q=f"repo:{full_name} walk")
+    )
     expect_status("issues/get of none", 404, lambda: rest.get(**at, issue_number=99999))
 
 
@@ -97,7 +104,9 @@ def repositories() -> None:
     written = {"path": "docs/new.md", "message": "Add", "content": "aGk=", "branch": "walk2"}
     check("git/create-ref", gh.rest.git.create_ref(**at, ref="refs/heads/walk2", sha=sha))
     check("repos/create-or-update-file-contents", rest.create_or_update_file_contents(**at, **written))
-    check("repos/create-commit-status", rest.create_commit_status(**at, sha=sha, state="success", context="ci"))
+    check(
+        "repos/create-commit-status", rest.create_commit_status(**at, sha=sha, state="success", context="ci")
+    )
     check("repos/get-combined-status-for-ref", rest.get_combined_status_for_ref(**at, ref="walk"))
     check("repos/list-commit-statuses-for-ref", rest.list_commit_statuses_for_ref(**at, ref="walk"))
     check("repos/list-tags", rest.list_tags(**at))
@@ -107,7 +116,10 @@ def repositories() -> None:
         "required_pull_request_reviews": {"required_approving_review_count": 1},
         "restrictions": None,
     }
-    check("repos/update-branch-protection", boss.rest.repos.update_branch_protection(**at, branch="walk2", data=protected))
+    check(
+        "repos/update-branch-protection",
+        boss.rest.repos.update_branch_protection(**at, branch="walk2", data=protected),
+    )
     check("repos/get-branch-protection", rest.get_branch_protection(**at, branch="walk2"))
     check("repos/get-branch of a protected", rest.get_branch(**at, branch="walk2"))
     boss.rest.repos.delete_branch_protection(**at, branch="walk2")
@@ -144,9 +156,15 @@ def pulls() -> None:
     check("pulls/create-review-comment", rest.create_review_comment(**at, **n, **line))
     check("pulls/list-review-comments", rest.list_review_comments(**at, **n))
     check("issues/list-for-repo with a pull request", gh.rest.issues.list_for_repo(**at))
-    check("repos/list-pull-requests-associated", gh.rest.repos.list_pull_requests_associated_with_commit(**at, commit_sha=sha))
+    check(
+        "repos/list-pull-requests-associated",
+        gh.rest.repos.list_pull_requests_associated_with_commit(**at, commit_sha=sha),
+    )
     expect_status("pulls/check-if-merged before", 404, lambda: rest.check_if_merged(**at, **n))
-    check("issues/list-events-for-timeline of a pull request", gh.rest.issues.list_events_for_timeline(**at, issue_number=made.number))
+    check(
+        "issues/list-events-for-timeline of a pull request",
+        gh.rest.issues.list_events_for_timeline(**at, issue_number=made.number),
+    )
     check("pulls/merge", rest.merge(**at, **n, sha=sha, merge_method="squash"))
     check("pulls/check-if-merged", rest.check_if_merged(**at, **n))
     check("pulls/get of a merged", rest.get(**at, **n))
@@ -154,7 +172,9 @@ def pulls() -> None:
 
 def checks() -> None:
     rest = bot.rest.checks
-    made = check("checks/create", rest.create(**at, data={"name": "gate", "head_sha": sha, "status": "in_progress"}))
+    made = check(
+        "checks/create", rest.create(**at, data={"name": "gate", "head_sha": sha, "status": "in_progress"})
+    )
     done = {"conclusion": "success", "output": {"title": "t", "summary": "s"}}
     check("checks/update", rest.update(**at, check_run_id=made.id, data=done))
     check("checks/get", gh.rest.checks.get(**at, check_run_id=made.id))
@@ -181,7 +201,8 @@ for part in (issues, repositories, git, pulls, checks, releases):
     try:
         part()
     except RequestFailed as error:
-        failed.append(f"{part.__name__}: {error.request.method} {error.request.url}: {error.response.status_code} {error.response.text}")
+        answer = f"{error.response.status_code} {error.response.text}"
+        failed.append(f"{part.__name__}: {error.request.method} {error.request.url}: {answer}")
     except (AttributeError, TypeError) as error:
         failed.append(f"{part.__name__}: {type(error).__name__}: {error}")
 print(json.dumps({"checked": checked, "failed": failed}))
