@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from harness.adapters.github import refusals
 from harness.adapters.github.wire import Answer, LostError, NotSentError, Wire
 from harness.adapters.governor import READ, WRITE, Governor
-from harness.core.result import Err, Ok, Pass, Result
+from harness.core.result import Err, Ok, Result
 from harness.failures import Failure
 from harness.ports import Clock
 
@@ -240,8 +240,3 @@ def with_query(path: str, **params: Any) -> str:
     """`path` with a query, in a fixed order: an address is also the key of what is remembered."""
     wanted = sorted((k, v) for k, v in params.items() if v is not None)
     return f"{path}?{urlencode(wanted)}" if wanted else path
-
-
-def failed(r: Ok[Any] | Err | Pass) -> Err | None:
-    """The Err of a result of a request (which is never a Pass)."""
-    return r if isinstance(r, Err) else None

@@ -75,6 +75,7 @@ class OpenIssues:
         self._key = f"forge/issues{path}/{self._label}"
         self._lock = threading.Lock()
         self._issues: dict[int, Issue] = {}
+        self._listed: tuple[Issue, ...] | None = None
         self._gone: dict[int, float] = {}
         self._cursor = 0.0
         self._walk: Walk | None = None
@@ -89,7 +90,9 @@ class OpenIssues:
             failed = self._look() if recent and self._walk is None else self._walk_all(now)
             if failed is not None:
                 return failed
-            return Ok(tuple(self._issues[n] for n in sorted(self._issues)))
+            if self._listed is None:
+                self._listed = tuple(self._issues[n] for n in sorted(self._issues))
+            return Ok(self._listed)
 
     def note(self, issue: Issue) -> None:
         """A single read told of this issue: newer than the list, or the same."""
@@ -100,6 +103,7 @@ class OpenIssues:
         """A single read told that it is not there any more; no list may bring it back before the next
         walk."""
         with self._lock:
+            self._listed = None
             self._issues.pop(number, None)
             self._note_gone(number, float("inf"))
 
@@ -148,7 +152,7 @@ class OpenIssues:
 
     def _take(self, walk: Walk) -> None:
         """What was walked is the list now, but for what we know to be newer."""
-        before, self._issues = self._issues, {}
+        before, self._issues, self._listed = self._issues, {}, None
         self._gone = {n: at for n, at in self._gone.items() if at != float("inf")}
         for number, issue in walk.found.items():
             known = before.get(number)
@@ -202,6 +206,8 @@ class OpenIssues:
             return
         if self._gone.get(seen.number, 0.0) > seen.updated_at:
             return
+        if seen.issue is None or seen.issue != known:
+            self._listed = None
         if seen.issue is None:
             if known is not None:
                 del self._issues[seen.number]
@@ -218,23 +224,26 @@ class OpenIssues:
 
     def _ours(self, issue: Issue) -> Issue | None:
         """The issue if it is open and bears our label or one below it."""
-        if not issue.open:
+        return issue if issue.open and self._bears(issue.labels) else None
+
+    def _bears(self, labels: tuple[str, ...]) -> bool:
+        mine = self._label
+        return not mine or any(n == mine or n.startswith(mine + ":") for n in map(str.casefold, labels))
+
+    def _read(self, raw: Any) -> Issue | None:
+        """Labels first: in a large repository most issues are not ours and need not be read."""
+        if shapes.is_pull(raw) or not self._bears(shapes.label_names(raw.get("labels") or ())):
             return None
-        if not self._label:
-            return issue
-        names = (n.casefold() for n in issue.labels)
-        return issue if any(n == self._label or n.startswith(self._label + ":") for n in names) else None
+        return self._ours(shapes.issue(raw))
 
     def _parse_open(self, raw: Any) -> tuple[Issue, ...]:
-        found = (self._ours(shapes.issue(x)) for x in raw if not shapes.is_pull(x))
-        return tuple(i for i in found if i is not None)
+        return tuple(i for i in map(self._read, raw) if i is not None)
 
     def _parse_changes(self, raw: Any) -> tuple[Seen, ...]:
         found = []
         for x in raw:
-            issue = None if shapes.is_pull(x) else self._ours(shapes.issue(x))
             closed_at = shapes.posix(x.get("closed_at")) if x.get("state") == "closed" else 0.0
-            found.append(Seen(int(x["number"]), issue, shapes.posix(x.get("updated_at")), closed_at))
+            found.append(Seen(int(x["number"]), self._read(x), shapes.posix(x.get("updated_at")), closed_at))
         return tuple(found)
 
     # ------------------------------------------------------------ surviving a restart

@@ -68,7 +68,8 @@ class Line:
 
     def __init__(self, wire: Wire, token: str) -> None:
         self._wire = wire
-        self._token = token
+        # A token read from a file often ends in a newline, which no header may hold.
+        self._token = token.strip()
         self._asked: tuple[str, str, str | None, dict[str, str]] | None = None
         self.answer: Answer | None = None
 
