@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 from harness.config.errors import ConfigError
 
 if TYPE_CHECKING:
+    from harness.config.decisions import policy
     from harness.config.models import Config, RepositoryConfig
-    from harness.config.policy import policy
     from harness.config.reader import load, load_repository, parse, parse_repository, reload
-    from harness.config.reference import reference, write
+    from harness.config.reference import render, write
     from harness.config.secrets import Secret
 
 _PLACES = {
     "Config": "models",
     "RepositoryConfig": "models",
-    "policy": "policy",
+    "policy": "decisions",
     "load": "reader",
     "load_repository": "reader",
     "parse": "reader",
     "parse_repository": "reader",
     "reload": "reader",
-    "reference": "reference",
+    "render": "reference",
     "write": "reference",
     "Secret": "secrets",
 }
@@ -42,8 +42,8 @@ __all__ = [
     "parse",
     "parse_repository",
     "policy",
-    "reference",
     "reload",
+    "render",
     "write",
 ]
 

@@ -237,14 +237,15 @@ def _unknown(model: type[BaseModel], place: Place) -> str:
     for part in place[:-1]:
         here = _inner(here, part)
     siblings = list(here.model_fields) if here else []
+    if f"{wrong}_env" in siblings:
+        return f"unknown key; a secret is never written here: use {wrong}_env or {wrong}_file"
+    elsewhere = [path for path in keys(model) if path.rpartition(".")[2] == wrong]
+    if elsewhere:
+        table = elsewhere[0].rpartition(".")[0]
+        return f"unknown key here; it belongs to [{table}]" if table else "unknown key here; it is a table"
     near = difflib.get_close_matches(wrong, siblings, 1, 0.6)
     if near:
         return f"unknown key; did you mean {near[0]}?"
-    elsewhere = [path for path in keys(model) if path.rpartition(".")[2] == wrong]
-    if elsewhere:
-        return f"unknown key here; it belongs to [{elsewhere[0].rpartition('.')[0]}]"
-    if f"{wrong}_env" in siblings:
-        return f"unknown key; a secret is never written here: use {wrong}_env or {wrong}_file"
     close = difflib.get_close_matches(wrong, [p.rpartition(".")[2] for p in keys(model)], 1, 0.75)
     hint = f"; did you mean {next(p for p in keys(model) if p.endswith(close[0]))}?" if close else ""
     return f"unknown key{hint}" if hint else f"unknown key; valid here: {', '.join(siblings)}"

@@ -31,7 +31,7 @@ _HEAD = """\
 _WIDTH = 108
 
 
-def reference() -> str:
+def render() -> str:
     """The text of `config/dev.toml`."""
     parts = [_HEAD]
     for name, field in Config.model_fields.items():
@@ -103,7 +103,7 @@ def main() -> None:
     """Write `config/dev.toml` anew: `python -m harness.config.reference config/dev.toml`."""
     import sys
 
-    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+    Path(sys.argv[1]).write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":
