@@ -26,13 +26,8 @@ import time
 from typing import Any
 
 DRAIN_S = 5.0  # a background child may hold the pipe for ever: the run is over all the same
-QUIET_S = 1.0
-SWEEP_S = 2.0
-PROGRESS_S = 1.0
-LOCK_S = 5.0
-READ_BYTES = 1 << 16
-EXIT_FILE_BYTES = 4096
-KILL_ROUNDS = 100
+QUIET_S, SWEEP_S, PROGRESS_S, LOCK_S = 1.0, 2.0, 1.0, 5.0
+READ_BYTES, EXIT_FILE_BYTES, KILL_ROUNDS = 1 << 16, 4096, 100
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -69,8 +64,7 @@ class Output:
 
     def __init__(self, path: str, keep_bytes: int) -> None:
         self.path, self.old_path, self.new_path = path, path + ".tail-old", path + ".tail"
-        self.head_room = max(keep_bytes // 2, 1)
-        self.segment_bytes = max(keep_bytes // 4, 1)
+        self.head_room, self.segment_bytes = max(keep_bytes // 2, 1), max(keep_bytes // 4, 1)
         self.total = self.kept = self.in_new = 0
         self.trouble = ""
         self.head, self.new = os.open(path, self.MODE, 0o600), -1
@@ -122,7 +116,8 @@ class Output:
                 with open(path, "rb", buffering=0) as f:
                     while block := f.read(READ_BYTES):
                         self._put(self.head, memoryview(block))
-                os.unlink(path)
+                if not self.trouble:  # else the tail stays beside the log, where readers look too
+                    os.unlink(path)
         os.close(self.head)
 
 
@@ -181,20 +176,16 @@ class Run:
         self.folder, self.job = folder, job
         self.output = Output(job["log"], int(job["keep_bytes"]))
         self.started_at, self.began = time.time(), time.monotonic()
-        self.pid = 0
-        self.status: int | None = None  # as waitpid gives it, shifted for a command that could not start
-        self.cause = ""
-        self.asked = False
+        self.status: int | None = None  # as waitpid gives it
+        self.pid, self.cause, self.asked = 0, "", False
         self.kill_at = self.ended = self.heard = self.began
         self.told = self.began - PROGRESS_S
-        self.cpu_s = 0.0
-        self.pipe = -1
+        self.cpu_s, self.pipe = 0.0, -1
         self.wake, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
-        # Not SIG_IGN: the command would inherit that.
-        for number in (signal.SIGHUP, signal.SIGCHLD):
+        for number in (signal.SIGHUP, signal.SIGCHLD):  # not SIG_IGN: the command would inherit that
             signal.signal(number, lambda *_: None)
 
     def _ask(self, *_: object) -> None:
@@ -210,9 +201,8 @@ class Run:
                     env=self.job["env"], start_new_session=True, close_fds=True, preexec_fn=before_exec,
                 )  # fmt: skip
         except (OSError, ValueError) as e:
-            missing = isinstance(e, FileNotFoundError | NotADirectoryError)
             self.output.write(f"harness: cannot start {self.job['argv'][0]!r}: {e}\n".encode())
-            self.status = (127 if missing else 126) << 8
+            self.status = (127 if isinstance(e, FileNotFoundError | NotADirectoryError) else 126) << 8
         else:
             self.pid = child.pid
             child.returncode = 0  # we reap everything ourselves; Popen must not try
@@ -226,25 +216,19 @@ class Run:
             os.read(self.wake, 512)
         if self.pipe not in ready:
             return
-        data = os.read(self.pipe, READ_BYTES)
-        if not data:
+        self.heard = time.monotonic()
+        if data := os.read(self.pipe, READ_BYTES):
+            self.output.write(data)
+        else:
             os.close(self.pipe)
             self.pipe = -1
-            return
-        self.heard = time.monotonic()
-        self.output.write(data)
 
     def reap(self) -> None:
         """Take every exit there is: the command's, and those of orphans."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.pid:
-                self.status, self.ended = status, time.monotonic()
+        with contextlib.suppress(ChildProcessError):  # there are no children
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self.pid:
+                    self.status, self.ended = found[1], time.monotonic()
 
     def tell(self) -> None:
         now = time.monotonic()
@@ -271,18 +255,13 @@ class Run:
         except (OSError, ValueError):
             return float(self.job["grace_s"])
 
-    def limit(self) -> str:
-        if self.asked:
-            return "stopped"
-        if time.monotonic() - self.began > float(self.job["wall_s"]):
-            return "wall"
-        return "output" if self.output.total > int(self.job["limit_bytes"]) else ""
-
     def restrain(self) -> None:
         """Begin to stop it when a limit is reached or somebody asks; kill it when its grace is over."""
         now = time.monotonic()
         if not self.cause:
-            self.cause = self.limit()
+            late = now - self.began > float(self.job["wall_s"])
+            much = self.output.total > int(self.job["limit_bytes"])
+            self.cause = "stopped" if self.asked else "wall" if late else "output" if much else ""
             if self.cause:
                 self.asked = False
                 self.kill_at = now + self.grace_s()
@@ -307,7 +286,7 @@ class Run:
     def drain(self) -> None:
         """What is still in the pipe, for a moment: until its end, or silence, or too long."""
         until = self.ended + DRAIN_S
-        while self.pipe >= 0 and not self.asked and (now := time.monotonic()) < until:
+        while self.pipe >= 0 and not (self.asked or self.cause) and (now := time.monotonic()) < until:
             if now - max(self.heard, self.ended) > QUIET_S:
                 return
             self.pump(0.1)
@@ -317,19 +296,17 @@ class Run:
     def sweep(self) -> int:
         """End what is left of the family, also what made itself a session of its own; answers how many."""
         strays = len(living())
-        if strays:
-            signal_all(signal.SIGTERM)
-            until = time.monotonic() + (0.0 if self.cause else min(SWEEP_S, self.grace_s()))
-            while living() and time.monotonic() < until:
-                self.pump(0.05)
-                self.reap()
+        signal_all(signal.SIGTERM)
+        until = time.monotonic() + (0.0 if self.cause else min(SWEEP_S, self.grace_s()))
+        while living() and time.monotonic() < until:
+            self.pump(0.05)
+            self.reap()
         for _ in range(KILL_ROUNDS):
             if not living():
                 break
             signal_all(signal.SIGKILL)
             self.pump(0.02)
             self.reap()
-        self.reap()
         left = READ_BYTES * 64  # a pipe holds at most 1 MiB
         while self.pipe >= 0 and left > 0 and select.select([self.pipe], [], [], 0)[0]:
             self.pump(0)
@@ -337,25 +314,17 @@ class Run:
         return strays
 
     def close(self, strays: int) -> None:
-        self.told = 0.0
+        self.told -= PROGRESS_S  # once more, at once
         self.tell()
         self.output.finish()
-        status = self.status or 0
-        killed = os.WIFSIGNALED(status)
-        write_json(
-            os.path.join(self.folder, "exit.json"),
-            {
-                "exit": None if killed else os.WEXITSTATUS(status),
-                "signal": os.WTERMSIG(status) if killed else None,
-                "started_at": self.started_at,
-                "finished_at": time.time(),
-                "output_bytes": self.output.total,
-                "cpu_s": round(self.cpu_s, 2),
-                "reason": self.cause or "exited",
-                "strays": strays,
-                "trouble": self.output.trouble,
-            },
-        )
+        ended = os.waitstatus_to_exitcode(self.status or 0)
+        left = {
+            "exit": ended if ended >= 0 else None, "signal": -ended if ended < 0 else None, "strays": strays,
+            "started_at": self.started_at, "finished_at": time.time(), "cpu_s": round(self.cpu_s, 2),
+            "output_bytes": self.output.total, "trouble": self.output.trouble,
+            "reason": self.cause or "exited",
+        }  # fmt: skip
+        write_json(os.path.join(self.folder, "exit.json"), left)
 
 
 def take_lock(folder: str) -> bool:
@@ -363,13 +332,12 @@ def take_lock(folder: str) -> bool:
     fd = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + LOCK_S
     while True:
-        try:
+        with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        except BlockingIOError:
-            if time.monotonic() > until or os.path.exists(os.path.join(folder, "started.json")):
-                return False
-            select.select([], [], [], 0.02)
+        if time.monotonic() > until or os.path.exists(os.path.join(folder, "started.json")):
+            return False
+        select.select([], [], [], 0.02)
 
 
 def begin(folder: str) -> Run | None:
@@ -381,9 +349,13 @@ def begin(folder: str) -> Run | None:
         run = Run(folder, json.load(f))
     with open("/proc/sys/kernel/random/boot_id") as f:
         boot_id = f.read().strip()
-    me = os.getpid()
     put(os.path.join(folder, "exit.json.new"), b" " * EXIT_FILE_BYTES)  # a full disk must not lose the exit
-    mark = {"pid": me, "start_ticks": int(stat(me)[19]), "boot_id": boot_id, "at": run.started_at}
+    mark = {
+        "pid": os.getpid(),
+        "start_ticks": int(stat(os.getpid())[19]),
+        "boot_id": boot_id,
+        "at": run.started_at,
+    }
     write_json(started, mark)
     return run
 
@@ -418,7 +390,6 @@ def main(argv: list[str]) -> int:
         return 0
     run.start()
     os.write(word, b"1")
-    os.close(word)
     run.watch()
     run.drain()
     run.close(run.sweep())

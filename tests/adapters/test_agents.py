@@ -329,7 +329,10 @@ def test_nothing_is_written_outside(stage: Stage, name: str) -> None:
         ({"status": "rate_limited", "retry_after_s": 60}, "rate_limited"),
         ({"silent": True, "raw_output": "API Error: Rate limit reached"}, "rate_limited"),
         ({"silent": True, "raw_output": "prompt is too long: 9 tokens > 8", "exit": 1}, "context"),
-        X,
+        (
+            {"silent": True, "raw_output": "prompt is too long: 9 tokens > 8", "write": {"a": "1"}},
+            "context",
+        ),
         ({"silent": True, "exit": 1, "raw_output": "401 Unauthorized"}, "auth"),
         ({"events": [["make", "no"]] * 6}, "looped"),
         ({"events": [["sleep 60", str(n)] for n in range(6)]}, "done"),

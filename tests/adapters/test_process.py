@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -290,6 +291,24 @@ def test_a_job_whose_shim_was_killed_is_lost_and_its_strays_end_with_its_folder(
     until(lambda: not alive(stray))
     assert runtime.status(what.name) == Ok(None)
     assert run(runtime, shell("exit 0")).exit == 0
+
+
+@pytest.mark.parametrize("delay_s", [0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08])
+def test_a_shim_killed_at_any_time_leaves_a_state_that_can_be_told_and_removed(
+    runtime: ProcessRuntime, tmp_path: Path, delay_s: float
+) -> None:
+    what = shell(f"echo ran >>{tmp_path}/times; exit 7")
+    runtime.start(what).unwrap()
+    time.sleep(delay_s)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(shim_pid(runtime), signal.SIGKILL)
+    seen = wait(runtime)
+    assert (seen.phase, seen.exit) in (("LOST", None), ("EXITED", 7))
+    assert runtime.start(what).unwrap() == seen
+    ran = tmp_path / "times"
+    assert not ran.exists() or ran.read_text() == "ran\n"
+    assert runtime.remove(what.name) == Ok(None)
+    assert runtime.ours() == Ok(())
 
 
 def test_ours_is_everything_in_every_state(runtime: ProcessRuntime) -> None:

@@ -305,7 +305,7 @@ def test_it_tells_output_and_the_cpu_of_all_descendants_while_it_runs(tmp_path: 
 
     def told() -> dict[str, Any]:
         path = tmp_path / "progress.json"
-        return json.loads(path.read_text()) if path.exists() else {}  # type: ignore[no-any-return]
+        return json.loads(path.read_text()) if path.exists() else {}
 
     until(lambda: told().get("cpu_s", 0) > 0.3)
     assert told()["output_bytes"] == 6
