@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -23,8 +23,8 @@ Kind = Literal["transition", "outcome", "snapshot"]
 FIELDS = frozenset({"v", "seq", "at", "machine", "epoch", "code", "kind", "prev", "hash"})
 LINE_LIMIT_BYTES = 1 << 20
 
-# Where Python's encoder and RFC 8785 agree byte for byte, the encoder written in C is used: fifteen digits, no
-# exponent, no whole float, keys that sort alike as characters and as UTF-16. All else goes through `rfc8785`.
+# Where Python's encoder and RFC 8785 agree byte for byte, the encoder written in C is used: fifteen digits,
+# no exponent, no whole float, keys that sort alike as characters and as UTF-16. The rest takes the long way.
 _INT_DIGITS = 15
 _FLOAT_MIN, _FLOAT_MAX = 1e-4, 1e15
 _AS_IS = frozenset({str, bool, type(None)})
@@ -83,8 +83,8 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The first thing wrong with a journal: the record's number, its byte offset, what, and whether it is only
-    a torn last line (which a writer may cut off)."""
+    """The first thing wrong with a journal: the record's number, its byte offset, what, and whether it is
+    only a torn last line (which a writer may cut off)."""
 
     seq: int
     offset: int
@@ -156,7 +156,7 @@ def _plain(
 
 
 def line(record: Record) -> bytes:
-    """The record's line, with its newline. Raises ValueError above `LINE_LIMIT_BYTES`: large parts go to blobs."""
+    """The record's line, with its newline. ValueError above `LINE_LIMIT_BYTES`: large parts are blobs."""
     r = record
     plain = _plain(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, r.body, r.prev)
     data = canonical({**plain, "hash": r.hash}) + b"\n"
@@ -179,15 +179,14 @@ def parse(raw: bytes) -> Record:
         if not exact and canonical(d) != raw:
             raise ValueError("not in canonical form")
         given = d["hash"]
-        # In canonical form, leaving the member out of the bytes is leaving it out of the value: it never comes
-        # last ("kind" sorts after it), and no other place can hold the hash of the very bytes that hold it.
+        # In canonical form, leaving the member out of the bytes is leaving it out of the value: it never
+        # comes last ("kind" sorts after it), and nothing else can hold the hash of the bytes that hold it.
         if hashlib.sha256(raw.replace(f'"hash":"{given}",'.encode(), b"", 1)).hexdigest() != given:
             raise ValueError("its hash does not match its content")
         body = {k: v for k, v in d.items() if k not in FIELDS}
-        seq, epoch = int(d["seq"]), int(d["epoch"])
-        return Record(
-            str(d["machine"]), seq, posix(d["at"]), epoch, str(d["code"]), str(d["kind"]), body, d["prev"], given
-        )
+        machine, code, kind = str(d["machine"]), str(d["code"]), str(d["kind"])
+        at = posix(d["at"])
+        return Record(machine, int(d["seq"]), at, int(d["epoch"]), code, kind, body, d["prev"], given)
     except (TypeError, AttributeError, OverflowError) as e:
         raise ValueError("not a record") from e
 
@@ -202,25 +201,33 @@ def _load(raw: bytes) -> tuple[Any, bool]:
         return json.loads(text), False
 
 
-def read(data: bytes, *, prev: str = GENESIS, first: int = 1) -> tuple[list[Record], Fault | None]:
-    """All good records of a journal's bytes, and the first fault. Nothing after a fault is returned."""
-    records: list[Record] = []
-    offset, seq = 0, first
+def scan(data: bytes, *, prev: str = GENESIS, first: int = 1) -> Iterator[Record | Fault]:
+    """The good records of a journal's bytes one by one, and last of all the first fault, if there is one."""
+    offset, seq, machine = 0, first, None
     while offset < len(data):
         end = data.find(b"\n", offset)
-        raw = data[offset : end if end >= 0 else len(data)]
         last = end < 0
         try:
             if last:
                 raise ValueError("the last line is torn")
-            record = parse(raw)
-            wrong = _link(record, seq, prev, records[0].machine if records else record.machine)
+            record = parse(data[offset:end])
+            wrong = _link(record, seq, prev, record.machine if machine is None else machine)
             if wrong:
                 raise ValueError(wrong)
         except ValueError as e:
-            return records, Fault(seq, offset, str(e), torn=last)
-        records.append(record)
-        prev, seq, offset = record.hash, seq + 1, end + 1
+            yield Fault(seq, offset, str(e), torn=last)
+            return
+        yield record
+        machine, prev, seq, offset = record.machine, record.hash, seq + 1, end + 1
+
+
+def read(data: bytes, *, prev: str = GENESIS, first: int = 1) -> tuple[list[Record], Fault | None]:
+    """All good records of a journal's bytes, and the first fault. Nothing after a fault is returned."""
+    records: list[Record] = []
+    for found in scan(data, prev=prev, first=first):
+        if isinstance(found, Fault):
+            return records, found
+        records.append(found)
     return records, None
 
 
