@@ -105,8 +105,12 @@ class DockerRuntime:
             attrs = self._look(call, name)
             if attrs is None:
                 return Ok(None)
+            seen = container.read_status(attrs, "")
+            # What a worker prints is a sign of life beside its heartbeat. (The engine's figures of CPU would
+            # take a second each.)
+            printed = engine.last_line_at(call, str(attrs["Id"])) if seen.phase == "RUNNING" else 0.0
             # The engine's life is read after the state: a restart in between must not look like none.
-            return Ok(container.read_status(attrs, self._read_engine(call).identity))
+            return Ok(replace(seen, progress_at=printed, engine=self._read_engine(call).identity))
 
         return self._line.attempt(f"look for container {name}", ask)
 

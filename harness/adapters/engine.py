@@ -144,11 +144,22 @@ def _explain(error: Exception, what: str, host: str, *, wrote: bool, image: str)
     return Err(Failure.INFRA_ENGINE, f"{what}: {said}", maybe=wrote and (code is None or code >= 500))
 
 
-def read_log(call: Call, cid: str, lines: int, tail_bytes: int) -> bytes:
+def last_line_at(call: Call, cid: str) -> float:
+    """When a container printed last, by the engine; 0 when it never did, or when its log cannot be read."""
+    try:
+        line = read_log(call, cid, 1, _READ_BYTES, timestamps=True)
+    except errors() as e:
+        if _status_code(e) is None:
+            raise
+        return 0.0
+    return container.parse_time(line.partition(b" ")[0].decode("ascii", "replace")) or 0.0
+
+
+def read_log(call: Call, cid: str, lines: int, tail_bytes: int, *, timestamps: bool = False) -> bytes:
     """The end of a log, never more than twice `tail_bytes` in memory. The SDK's own reader has no timeout."""
     api = call.api()
     url = f"{api.base_url}/v{api.api_version}/containers/{cid}/logs"
-    asked = {"stdout": 1, "stderr": 1, "follow": 0, "tail": lines}
+    asked = {"stdout": 1, "stderr": 1, "follow": 0, "tail": lines, "timestamps": int(timestamps)}
     frames, out = container.Demultiplexer(), bytearray()
     with api.get(url, params=asked, stream=True, timeout=api.timeout) as response:
         response.raise_for_status()

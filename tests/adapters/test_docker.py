@@ -551,6 +551,22 @@ def test_both_streams_come_whole_and_bounded(runtime: DockerRuntime) -> None:
 
 
 @pytest.mark.docker
+def test_what_it_prints_is_a_sign_of_life(runtime: DockerRuntime) -> None:
+    what = job("sh", "-c", "echo one; sleep 0.5; echo two >&2; sleep 60")
+    assert isinstance(runtime.start(what), Ok)
+    seen: list[float] = []
+    end = time.monotonic() + 10
+    while runtime.log(what.name, 100).unwrap().count(b"\n") < 2:
+        assert time.monotonic() < end
+        now = runtime.status(what.name).unwrap()
+        assert now is not None
+        seen.append(now.progress_at)
+    last = runtime.status(what.name).unwrap()
+    assert last is not None and abs(last.progress_at - time.time()) < 10
+    assert last.progress_at > max(seen) or last.progress_at - min(seen) > 0.4
+
+
+@pytest.mark.docker
 def test_a_paused_container_runs_and_says_so_and_can_be_stopped(runtime: DockerRuntime) -> None:
     what = job("sleep", "60")
     assert isinstance(runtime.start(what), Ok)

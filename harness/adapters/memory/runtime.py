@@ -211,8 +211,6 @@ class MemoryRuntime:
             return Ok(self._status(there))
         if not job.argv:
             return Err(Failure.CONFIG_INVALID, f"job {job.name}: argv is empty; name the program to run")
-        if job.stdin:
-            return Err(Failure.CONFIG_INVALID, f"job {job.name}: jobs here are given no standard input")
         if job.network == "bridge" and job.role != "prepare":
             return Err(Failure.CONFIG_INVALID, f"job {job.name}: only the role prepare may have network")
         image = self.image(job.image)
