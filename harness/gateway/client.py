@@ -99,6 +99,7 @@ class BusClient:
             final=str(detail.get("final", ""))[:64],
             reason=str(detail.get("reason", ""))[:_REASON_LIMIT],
             failure=str(detail.get("failure", ""))[:64],
+            counters={str(k)[:32]: int(v) for k, v in dict(detail.get("counters", {})).items()},
         )
         now = self.clock.monotonic()
         with self._changed:

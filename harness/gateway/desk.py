@@ -145,6 +145,7 @@ class Desk:
             final=d.final,
             reason=d.reason,
             failure=d.failure,
+            counters=dict(d.counters),
         )
         with self.lock:
             old, self._beat = self._beat, beat

@@ -59,6 +59,8 @@ class Outbox:
             return []
         batch = []
         for seq, line in self.lines:
+            if seq > self.next and self.more:  # what belongs in between is read first
+                break
             if seq >= self.next:
                 batch.append(line)
                 self.next = seq + 1
@@ -70,7 +72,8 @@ class Outbox:
         """Forget what is on the director's disk. Answers the record to read the journal from, 0 for none."""
         while self.lines and self.lines[0][0] <= seq:
             self.size -= len(self.lines.popleft()[1])
-        return seq + 1 if self.more and not self.lines else 0
+        missing = not self.lines or self.lines[0][0] > seq + 1
+        return seq + 1 if self.more and missing else 0
 
     def halt(self) -> None:
         """No more on this connection: the director will not take what follows."""

@@ -55,6 +55,7 @@ class Detail(Message):
     final: str = Field(default="", max_length=64)
     reason: str = Field(default="", max_length=2000)
     failure: str = Field(default="", max_length=64)
+    counters: dict[str, int] = Field(default={}, max_length=16)
 
 
 class Pulse(Message):

@@ -32,6 +32,7 @@ def connect(folder: Path, token: str = TOKEN, incarnation: int = 1) -> Any:
         additional_headers={wire.TOKEN_HEADER: token, wire.INCARNATION_HEADER: str(incarnation)},
         compression=None,
         max_size=4 << 20,
+        close_timeout=1,
     )
 
 
