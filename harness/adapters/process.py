@@ -192,9 +192,15 @@ class ProcessRuntime:
     def _spawn(self, folder: Path) -> None:
         """Start the shim and wait until it has detached; it starts a folder's job at most once."""
         subprocess.run(
-            [self.python, "-I", "-S", str(SHIM), str(folder)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True, timeout=START_S, check=False, env={},
-        )  # fmt: skip
+            [self.python, "-I", "-S", str(SHIM), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            timeout=START_S,
+            check=False,
+            env={},
+        )
 
     # ------------------------------------------------------------ look
 
