@@ -93,7 +93,13 @@ class Gateway:
             target=lambda: asyncio.run(self._main(started, people)), name="gateway", daemon=True
         )
         self._thread.start()
-        started.result(CALL_S)
+        try:
+            started.result(CALL_S)
+        except BaseException:
+            self._loop = self._thread = None
+            if people is not None:
+                people.close()
+            raise
 
     def close(self) -> None:
         """Stop listening and say goodbye; workers go on and come back to the next director."""
@@ -115,9 +121,9 @@ class Gateway:
                 self._people = sockets.Listener(people, pages(self))
                 self.port = people.getsockname()[1]
                 await self._people.start()
-        except BaseException as e:
+        except Exception as e:  # whoever starts the gateway gets it
             started.set_exception(e)
-            raise
+            return
         started.set_result(None)
         await self._stop.wait()
         await self._close()
