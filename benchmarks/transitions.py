@@ -24,7 +24,7 @@ from harness.core import journal
 from harness.core.journal import Draft
 
 MACHINE = "acme/widget/attempt/12.1"
-ROUNDS = 25
+ROUNDS = 50
 BODY = {
     "from": "STARTING",
     "event": "started",
@@ -54,6 +54,11 @@ def rate(step: Callable[[int], object], first: int, count: int) -> float:
     for n in range(first, first + count):
         step(n)
     return count / (time.perf_counter() - begun)
+
+
+def ratio(ours: list[float], floor: list[float]) -> float:
+    """The median of the rounds' own ratios: what else the machine does in a round slows both sides."""
+    return statistics.median(a / b for a, b in zip(ours, floor, strict=True))
 
 
 def raw_sqlite(folder: Path) -> Callable[[int], object]:
@@ -107,9 +112,9 @@ def durable(folder: Path, count: int) -> None:
     print(f"durable transitions, median of {ROUNDS} rounds of {count}")
     for name, value in middle.items():
         print(f"  {name:<34} {value:>8.0f}/s")
-    raw, ours, floor, files = middle.values()
-    print(f"  SqlStore / raw SQLite              {ours / raw:>8.2f}    goal >= 0.50")
-    print(f"  FileStore / raw file               {files / floor:>8.2f}")
+    raw, ours, floor, files = found.values()
+    print(f"  SqlStore / raw SQLite              {ratio(ours, raw):>8.2f}    goal >= 0.50")
+    print(f"  FileStore / raw file               {ratio(files, floor):>8.2f}")
     sql.close()
     file.close()
 
@@ -143,15 +148,16 @@ def long_history(folder: Path, count: int, history: int) -> None:
         for name, (step, first) in sides.items():
             found[name].append(rate(step, first + n * count, count))
     short, long = (statistics.median(rates) for rates in found.values())
+    ours = ratio(found["long"], found["short"])
     print(f"a long history, median of {ROUNDS} rounds of {count}")
     print(f"  at 10 records                      {short:>8.0f}/s")
     print(f"  at {history:<7} records                 {long:>8.0f}/s")
-    print(f"  long / short                       {long / short:>8.2f}    goal >= 0.90")
+    print(f"  long / short                       {ours:>8.2f}    goal >= 0.90")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=200, help="transitions a round")
+    parser.add_argument("--count", type=int, default=100, help="transitions a round")
     parser.add_argument("--history", type=int, default=100_000, help="records of the long history")
     parser.add_argument("--folder", help="where to write (default: the temporary folder)")
     given = parser.parse_args()

@@ -143,7 +143,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
         ("director.max_workers = '3'\n", ":1: director.max_workers: expected a whole number"),
         ("[director]\nmax_worker = 1\n", ":2: director.max_worker: unknown key; did you mean max_workers?"),
         ("[directer]\n", ":1: directer: unknown key; did you mean director?"),
-        ("\n\n[director]\nidle_seconds = 5\n", ":4: director.idle_seconds: unknown key here; it belongs to [time"),
+        ("\n\n[director]\nidle_seconds = 5\n", ":4: director.idle_seconds: unknown key here; it belongs"),
         ("max_workers = 5\n", ":1: max_workers: unknown key here; it belongs to [director]"),
         ("[log]\nzzz = 5\n", ":2: log.zzz: unknown key; valid here: level, format"),
         ("[forge]\ntoken = 'ghp_1234'\n", "use token_env or token_file"),
