@@ -189,8 +189,8 @@ TRAPS: dict[str, Trap] = {
 }
 # Traps that these everyday commands spring; the others need a network, a terminal or a merge.
 LIVE = {
-    "fsmonitor", "filter", "filter process", "diff external", "textconv", "diff driver", "hooks", "hooks path",
-    "gpg", "upload pack", "ssh command", "insteadOf ext", "include", "git file", "git link",
+    "fsmonitor", "filter", "filter process", "diff external", "textconv", "diff driver", "hooks",
+    "hooks path", "gpg", "upload pack", "ssh command", "insteadOf ext", "include", "git file", "git link",
 }  # fmt: skip
 
 
@@ -353,7 +353,9 @@ def test_a_large_file_is_refused_also_when_a_later_commit_removes_it(place: Plac
 def test_old_histories_with_odd_objects_are_no_hindrance(place: Place) -> None:
     """The base holds a commit that `fsck --strict` refuses; new work on top of it is fine."""
     tree = world.text("rev-parse", f"{place.main}^{{tree}}", cwd=place.work)
-    odd = f"tree {tree}\nparent {place.main}\nauthor A <a> 1 +0000\ncommitter A<a@b> 1 +051800\n\nold\n".encode()
+    odd = (
+        f"tree {tree}\nparent {place.main}\nauthor A <a> 1 +0000\ncommitter A<a> 1 +051800\n\nold\n".encode()
+    )
     sha = world.text("hash-object", "-t", "commit", "-w", "--literally", "--stdin", cwd=place.work, feed=odd)
     world.git("push", "-q", "origin", f"{sha}:{MAIN}", cwd=place.work)
     assert isinstance(place.repo.fetch(), Ok)

@@ -132,6 +132,25 @@ def test_the_token_is_in_no_file_and_in_no_command_line(net: Net, tmp_path: Path
             assert not path.is_file() or canary not in path.read_bytes(), path
 
 
+def test_a_redirect_is_not_followed_with_our_token(net: Net) -> None:
+    other = world.GitServer(net.root / "forge")
+    try:
+        net.plan.fault = lambda r: redirect(r, other.url(net.origin).rpartition("/")[0] + r.path)
+        err = failed(net.repo(Tokens("T1-secret")).fetch(), Failure.CONFIG_INVALID)
+        assert "moved" in err.detail
+        assert other.plan.seen == []
+    finally:
+        other.close()
+
+
+def redirect(request: BaseHTTPRequestHandler, to: str) -> bool:
+    request.send_response(301)
+    request.send_header("Location", to)
+    request.send_header("Content-Length", "0")
+    request.end_headers()
+    return True
+
+
 def test_a_remote_with_a_credential_in_it_is_refused(tmp_path: Path) -> None:
     for remote, word in (
         ("https://me:pw@forge.example/x.git", "credential"),
@@ -186,8 +205,8 @@ def test_a_forge_that_accepts_and_never_answers(tmp_path: Path) -> None:
         )
         assert repo.prepare() == Ok(None)
         began = time.monotonic()
-        failed(repo.fetch(), Failure.TIMEOUT)
-        failed(repo.remote_refs(), Failure.TIMEOUT)
+        failed(repo.fetch(), Failure.FORGE_DOWN)
+        failed(repo.remote_refs(), Failure.FORGE_DOWN)
         assert time.monotonic() - began < 8
     assert not [p for p in children() if "git-remote-http" in p and url in p]
 

@@ -33,7 +33,8 @@ class FailedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A git command that ended. `code` is negative for a signal; `late` says that our deadline ended it,
-    `flooded` that it printed more than allowed, `closed` that we are shutting down."""
+    `flooded` that it printed more than allowed, `closed` that we are shutting down, `net` that it spoke with
+    the forge."""
 
     args: tuple[str, ...]
     code: int
@@ -42,6 +43,7 @@ class Ran:
     late: bool = False
     flooded: bool = False
     closed: bool = False
+    net: bool = False
 
     @property
     def text(self) -> str:
@@ -117,6 +119,11 @@ _TABLE: tuple[tuple[re.Pattern[str], Failure, str], ...] = tuple(
             Failure.AUTH_FAILED,
             "the token may not do this: give it read and write access to the repository's contents",
         ),
+        (
+            r"error: 30\d",
+            Failure.CONFIG_INVALID,
+            "the repository has moved: set forge.url and forge.repo to its new address",
+        ),
         (r"error: 429|rate limit", Failure.FORGE_RATE_LIMITED, "the forge asked to slow down"),
         (
             r"repository not found|error: 404|repository '.*' (not found|does not exist)"
@@ -152,7 +159,9 @@ def classify(ran: Ran, *, what: str = "", maybe: bool = False) -> Err:
     if ran.closed:
         return Err(Failure.INFRA_KILLED, f"{doing} was ended because the harness is stopping", maybe=maybe)
     if ran.late:
-        return Err(Failure.TIMEOUT, f"{doing} took longer than allowed", maybe=maybe)
+        # A forge that stalls is an outage, charged to nobody.
+        failure = Failure.FORGE_DOWN if ran.net else Failure.TIMEOUT
+        return Err(failure, f"{doing} took longer than allowed", maybe=maybe)
     if ran.flooded:
         return Err(Failure.POLICY_VIOLATION, f"{doing} printed more than allowed: the change is too large")
     if ran.code == 127 and "git" in words and "No such file" in words:

@@ -29,5 +29,5 @@ class GitLimits:
     clone_s: float = 300.0
     import_s: float = 120.0
     lock_s: float = 60.0
-    stall_s: int = 30
+    stall_s: int = 60
     gate_depth: int = 1

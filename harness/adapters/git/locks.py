@@ -25,7 +25,8 @@ OLD_S = 300.0
 
 
 class RepositoryLock:
-    """One writer per repository: among threads by a lock, among processes by `flock` on a file beside it."""
+    """One writer per repository: among threads by a lock, among processes by `flock` on a file beside it.
+    What `hold` yields is that file: a git that was given it keeps the lock even when we are killed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,10 +34,10 @@ class RepositoryLock:
         self._wait = threading.Event()  # never set: waiting on it is how a poll yields
 
     @contextmanager
-    def hold(self, wait_s: float) -> Iterator[None]:
+    def hold(self, wait_s: float) -> Iterator[int]:
         end = time.monotonic() + wait_s
         if not self._thread.acquire(timeout=wait_s):
-            raise fail(Failure.TIMEOUT, f"{self.path.name} was held for {wait_s:g} s by another task")
+            raise fail(Failure.INFRA_KILLED, f"{self.path.name} was held for {wait_s:g} s by another task")
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -45,9 +46,9 @@ class RepositoryLock:
                         text = (
                             f"{self.path} is held by another process: is another director or command running?"
                         )
-                        raise fail(Failure.TIMEOUT, text)
+                        raise fail(Failure.INFRA_KILLED, text)
                     self._wait.wait(_POLL_S)
-                yield
+                yield fd
             finally:
                 os.close(fd)
         finally:

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from harness.adapters.git.errors import FailedError, Ran, classify, fail
 from harness.adapters.git.limits import GitLimits
@@ -68,10 +69,10 @@ class Mirror:
             heal(self.path, began=self._began)
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> Iterator[int]:
         """Hold the lock for writing refs. New objects need none: git gives them their names by content."""
-        with self._lock.hold(self._limits.lock_s):
-            yield
+        with self._lock.hold(self._limits.lock_s) as held:
+            yield held
 
     def healed(self, ran: Ran) -> bool:
         """Whether the command failed over a stale lock that is gone now, so that it may be tried again."""
@@ -93,10 +94,15 @@ class Mirror:
     def _fetch(self, *flags: str, specs: Sequence[str]) -> None:
         # fetch.fsckObjects stays off here: the forge is trusted, and old histories hold odd objects.
         args = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", *flags, self._git.remote, *specs)
-        with self.writing():
-            ran = self._git.net(*args, git_dir=self.path, deadline_s=self._limits.fetch_s)
+        with self.writing() as held:
+            options: dict[str, Any] = {
+                "git_dir": self.path,
+                "deadline_s": self._limits.fetch_s,
+                "holding": held,
+            }
+            ran = self._git.net(*args, **options)
             if self.healed(ran):
-                ran = self._git.net(*args, git_dir=self.path, deadline_s=self._limits.fetch_s)
+                ran = self._git.net(*args, **options)
         if ran.code != 0:
             raise FailedError(classify(ran, what="fetching from the forge"))
 
@@ -115,20 +121,23 @@ class Mirror:
     def keep(self, ref: str, sha: str) -> None:
         if not checked_ref(ref).startswith("refs/harness/"):
             raise fail(Failure.INTERNAL_ERROR, f"only refs/harness/… is ours to keep, not {ref}")
-        with self.writing():
-            ran = self._git.run("update-ref", ref, checked_sha(sha), git_dir=self.path)
+        with self.writing() as held:
+            ran = self._git.run("update-ref", ref, checked_sha(sha), git_dir=self.path, holding=held)
             if self.healed(ran):
-                ran = self._git.run("update-ref", ref, sha, git_dir=self.path)
+                ran = self._git.run("update-ref", ref, sha, git_dir=self.path, holding=held)
         if ran.code != 0:
             raise FailedError(classify(ran, what=f"keeping {ref}"))
 
     def tidy(self) -> None:
         """Fewer packs and one file of refs. Objects are only ever moved together, never dropped."""
-        with self.writing():
-            self._git.ok("pack-refs", "--all", git_dir=self.path)
-            self._git.ok(
-                "repack", "-d", "-q", "--geometric=2", git_dir=self.path, deadline_s=self._limits.fetch_s
-            )
+        with self.writing() as held:
+            options: dict[str, Any] = {
+                "git_dir": self.path,
+                "deadline_s": self._limits.fetch_s,
+                "holding": held,
+            }
+            self._git.ok("pack-refs", "--all", **options)
+            self._git.ok("repack", "-d", "-q", "--geometric=2", **options)
 
     # ------------------------------------------------------------ reading
 
@@ -154,7 +163,7 @@ class Mirror:
 
     def read_file(self, sha: str, path: str) -> bytes | None:
         """The bytes of one file as committed. A link is refused, never followed; a folder is no file."""
-        if "\0" in path:
+        if "\0" in path or not path.strip("/"):
             return None
         raw = self._git.run("ls-tree", "-z", checked_sha(sha), "--", path.strip("/"), git_dir=self.path)
         if raw.code != 0:

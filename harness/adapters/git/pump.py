@@ -12,8 +12,6 @@ import time
 from subprocess import Popen
 from typing import IO
 
-from harness.adapters.git.limits import GitLimits
-
 _GRACE_S = 2.0
 _CHUNK = 1 << 16
 _LOOK_S = 0.2
@@ -24,7 +22,7 @@ class Pump:
     `err` the last bytes are kept."""
 
     def __init__(
-        self, process: Popen[bytes], feed: bytes, until: float, limits: GitLimits, output_bytes: int | None
+        self, process: Popen[bytes], feed: bytes, until: float, output_bytes: int, stderr_bytes: int
     ) -> None:
         self.process = process
         self.out = bytearray()
@@ -33,8 +31,8 @@ class Pump:
         self.flooded = False
         self._feed = memoryview(feed)
         self._until = until
-        self._out_limit = limits.output_bytes if output_bytes is None else output_bytes
-        self._err_limit = limits.stderr_bytes
+        self._out_limit = output_bytes
+        self._err_limit = stderr_bytes
         self._open = sum(s is not None for s in (process.stdin, process.stdout, process.stderr))
         self._asked_at: float | None = None
         self._ended_at: float | None = None

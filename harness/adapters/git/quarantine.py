@@ -14,7 +14,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from harness.adapters.git.changes import GITLINK, SYMLINK, Diffs, Entry, describe, text_of
 from harness.adapters.git.content import case_clash, link_escapes, modules
@@ -72,7 +72,8 @@ class Quarantine:
 
     def _renew(self) -> None:
         """Empty it. What is in it is worth nothing: the bundle is kept elsewhere."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.exists():
+            shutil.rmtree(self.path)
         make_bare(self._git, self.path)
         info = self.path / "objects" / "info"
         info.mkdir(parents=True, exist_ok=True)
@@ -184,11 +185,16 @@ class Quarantine:
         self._git.ok("update-ref", "refs/q/tip", sha, git_dir=self.path)
         args = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", str(self.path), f"refs/q/tip:{ref}")
         checks = (("fetch.fsckObjects", "true"), ("transfer.fsckObjects", "true"))
-        options = {"git_dir": self._mirror.path, "deadline_s": self._limits.import_s, "config": checks}
-        with self._mirror.writing():
-            ran = self._git.run(*args, **options)  # type: ignore[arg-type]
+        with self._mirror.writing() as held:
+            options: dict[str, Any] = {
+                "git_dir": self._mirror.path,
+                "deadline_s": self._limits.import_s,
+                "config": checks,
+                "holding": held,
+            }
+            ran = self._git.run(*args, **options)
             if self._mirror.healed(ran):
-                ran = self._git.run(*args, **options)  # type: ignore[arg-type]
+                ran = self._git.run(*args, **options)
         if ran.code != 0:
             raise self._refused(ran, "taking the bundle over")
 

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import IO, Any, BinaryIO, cast
@@ -53,11 +54,31 @@ CONFIG: tuple[tuple[str, str], ...] = (
     ("safe.bareRepository", "explicit"),
     ("transfer.bundleURI", "false"),
     ("advice.detachedHead", "false"),
-    ("http.lowSpeedLimit", "1000"),
+    # A forge that counts objects for minutes sends a few bytes every 5 s; one that is gone sends none.
+    ("http.lowSpeedLimit", "1"),
+    # Our header would go along to wherever a redirect leads.
+    ("http.followRedirects", "false"),
 )
 
 
 SERVED: tuple[tuple[str, str], ...] = (("uploadpack.allowAnySHA1InWant", "true"), ("pack.threads", "1"))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One command, completely described."""
+
+    args: tuple[str, ...]
+    deadline_s: float
+    output_bytes: int
+    git_dir: Path | None = None
+    work_tree: Path | None = None
+    feed: bytes | IO[bytes] = b""
+    env: Mapping[str, str] = field(default_factory=dict)
+    config: tuple[tuple[str, str], ...] = ()
+    protocols: str = "file"
+    secrets: tuple[str, ...] = ()
+    holding: int | None = None
 
 
 class Runner:
@@ -97,76 +118,83 @@ class Runner:
         output_bytes: int | None = None,
         env: Mapping[str, str] | None = None,
         config: Sequence[tuple[str, str]] = (),
+        holding: int | None = None,
     ) -> Ran:
-        """Run one command that touches only this machine. `feed` is its standard input."""
+        """Run one command that touches only this machine. `feed` is its standard input. `holding` is the file
+        of a lock that it shares: should we die, the lock is held until git has ended too."""
         return self._run(
-            args, git_dir, work_tree, feed, deadline_s, output_bytes, env or {}, config, "file", ()
+            Call(
+                args=args,
+                git_dir=git_dir,
+                work_tree=work_tree,
+                feed=feed,
+                deadline_s=self.limits.local_s if deadline_s is None else deadline_s,
+                output_bytes=self.limits.output_bytes if output_bytes is None else output_bytes,
+                env=env or {},
+                config=tuple(config),
+                holding=holding,
+            )
         )
 
-    def ok(self, *args: str, what: str = "", **options: object) -> Ran:
+    def ok(self, *args: str, what: str = "", **options: Any) -> Ran:
         """Like `run`, but anything else than exit 0 is raised as its failure."""
-        ran = self.run(*args, **options)  # type: ignore[arg-type]
+        ran = self.run(*args, **options)
         if ran.code != 0:
             raise FailedError(classify(ran, what=what))
         return ran
 
-    def net(self, *args: str, deadline_s: float, git_dir: Path | None = None, url: str = "") -> Ran:
-        """Run one command that talks to the forge. After one 401 the token is asked for again, once."""
-        url = url or self.remote
-        ran = self._net(args, git_dir, deadline_s, url)
-        if unauthorized(ran) and self._token is not None:
-            ran = self._net(args, git_dir, deadline_s, url)
-        return ran
-
-    def _net(self, args: tuple[str, ...], git_dir: Path | None, deadline_s: float, url: str) -> Ran:
-        parts = urlsplit(url)
-        token = self._token() if self._token is not None and parts.scheme in ("http", "https") else ""
-        config: list[tuple[str, str]] = []
-        secrets: tuple[str, ...] = ()
-        if token:
-            basic = base64.b64encode(f"x-access-token:{token}".encode()).decode()
-            # Bound to the forge's own address, so that no other host ever gets it.
-            config.append(
-                (f"http.{parts.scheme}://{parts.netloc}/.extraHeader", f"Authorization: Basic {basic}")
-            )
-            secrets = (token, basic)
-        return self._run(
-            args, git_dir, None, b"", deadline_s, None, {}, config, parts.scheme or "file", secrets
-        )
-
-    def _run(
+    def net(
         self,
-        args: tuple[str, ...],
-        git_dir: Path | None,
-        work_tree: Path | None,
-        feed: bytes | IO[bytes],
-        deadline_s: float | None,
-        output_bytes: int | None,
-        env: Mapping[str, str],
-        config: Sequence[tuple[str, str]],
-        protocols: str,
-        secrets: tuple[str, ...],
+        *args: str,
+        deadline_s: float,
+        git_dir: Path | None = None,
+        url: str = "",
+        holding: int | None = None,
     ) -> Ran:
+        """Run one command that talks to the forge. After one 401 the token is asked for again, once."""
+        scheme, host = urlsplit(url or self.remote)[:2]
+        call = Call(
+            args=args,
+            git_dir=git_dir,
+            deadline_s=deadline_s,
+            output_bytes=self.limits.output_bytes,
+            protocols=scheme or "file",
+            holding=holding,
+        )
+        ran = self._run(self._signed(call, scheme, host))
+        if unauthorized(ran) and self._token is not None:
+            ran = self._run(self._signed(call, scheme, host))
+        return replace(ran, net=True)
+
+    def _signed(self, call: Call, scheme: str, host: str) -> Call:
+        """With the token, bound to the forge's own address, so that no other host ever gets it."""
+        token = self._token() if self._token is not None and scheme in ("http", "https") else ""
+        if not token:
+            return call
+        basic = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+        header = (f"http.{scheme}://{host}/.extraHeader", f"Authorization: Basic {basic}")
+        return replace(call, config=(header,), secrets=(token, basic))
+
+    def _run(self, call: Call) -> Ran:
         self._write_config()
-        mine = self._environment(config, protocols) | dict(env)
-        command = self._command(args, git_dir, work_tree, mine)
-        until = time.monotonic() + (self.limits.local_s if deadline_s is None else deadline_s)
-        process = self._start(command, mine, feed)
+        mine = self._environment(call.config, call.protocols) | dict(call.env)
+        until = time.monotonic() + call.deadline_s
+        process = self._start(call, mine)
         if process is None:
-            return Ran(args, -signal.SIGTERM, closed=True)
-        pump = Pump(process, feed if isinstance(feed, bytes) else b"", until, self.limits, output_bytes)
+            return Ran(call.args, -signal.SIGTERM, closed=True)
+        feed = call.feed if isinstance(call.feed, bytes) else b""
+        pump = Pump(process, feed, until, call.output_bytes, self.limits.stderr_bytes)
         try:
             pump.drive()
         finally:
             code = end_group(process)
             with self._lock:
                 self._live.discard(process.pid)
-        words = redact(bytes(pump.err).decode("utf-8", "replace"), secrets)
-        return Ran(args, code, bytes(pump.out), words, pump.late, pump.flooded, self._closed and code != 0)
+        words = redact(bytes(pump.err).decode("utf-8", "replace"), call.secrets)
+        closed = self._closed and code != 0
+        return Ran(call.args, code, bytes(pump.out), words, pump.late, pump.flooded, closed)
 
-    def _start(
-        self, command: list[str], env: Mapping[str, str], feed: bytes | IO[bytes]
-    ) -> Popen[bytes] | None:
+    def _start(self, call: Call, env: Mapping[str, str]) -> Popen[bytes] | None:
         try:
             from git.cmd import Git
         except ImportError as e:
@@ -175,11 +203,12 @@ class Runner:
             if self._closed:
                 return None
             handle: Any = Git(str(self.home)).execute(
-                command,
-                istream=PIPE if isinstance(feed, bytes) else cast(BinaryIO, feed),
+                self._command(call, env),
+                istream=PIPE if isinstance(call.feed, bytes) else cast(BinaryIO, call.feed),
                 env=env,
                 as_process=True,
                 start_new_session=True,
+                pass_fds=() if call.holding is None else (call.holding,),
             )
             process = cast("Popen[bytes]", handle.proc)
             handle.proc = None  # we end it ourselves
@@ -220,18 +249,14 @@ class Runner:
         return env | self._extra
 
     @staticmethod
-    def _command(
-        args: tuple[str, ...], git_dir: Path | None, work_tree: Path | None, env: Mapping[str, str]
-    ) -> list[str]:
-        unset = [
-            flag for name in os.environ if name not in _PASS and name not in env for flag in ("-u", name)
-        ]
-        command = ["env", *unset, "git", "--no-pager"]
-        if git_dir is not None:
-            command.append(f"--git-dir={git_dir}")
-        if work_tree is not None:
-            command.append(f"--work-tree={work_tree}")
-        return [*command, *args]
+    def _command(call: Call, env: Mapping[str, str]) -> list[str]:
+        unset = (("-u", name) for name in os.environ if name not in _PASS and name not in env)
+        command = ["env", *(word for pair in unset for word in pair), "git", "--no-pager"]
+        if call.git_dir is not None:
+            command.append(f"--git-dir={call.git_dir}")
+        if call.work_tree is not None:
+            command.append(f"--work-tree={call.work_tree}")
+        return [*command, *call.args]
 
     def _write_config(self) -> None:
         """The other side of a local transport is a process that git strips of our settings; this file reaches
