@@ -1,0 +1,155 @@
+"""The policy on what a worker changed: which paths, how much, secrets in it, tests made weaker.
+
+The one rule: pure, and closed when in doubt. A pattern that cannot be read blocks everything; a name that only
+looks different (case, composition, width, invisible characters) is the name it looks like. Judged is the whole
+range, so that what was added and taken back counts too.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from harness.domain import Imported
+from harness.policy import Policy
+
+if TYPE_CHECKING:
+    from pathspec import PathSpec
+
+BLOCKED = (
+    # Every folder at the top whose name begins with a dot steers a tool; these two hold ordinary work.
+    "/.*/", "!/.changeset/", "!/.storybook/",
+    ".github/", ".gitlab/", ".gitlab-ci.yml", ".circleci/", ".buildkite/", "azure-pipelines*.yml", "Jenkinsfile",
+    ".harness.toml", "CODEOWNERS", ".gitmodules", ".gitattributes", ".lfsconfig", ".mailmap",
+    ".git/", ".githooks/", ".husky/", "/hooks/", "lefthook*", ".lefthook*", ".pre-commit-config.y*ml",
+    "AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", ".claude/", ".codex/", ".gemini/",
+    ".cursor/", ".cursorrules", ".windsurfrules", ".clinerules", ".aider*", ".mcp.json", ".vscode/", ".devcontainer/",
+    ".envrc", "copilot-instructions.md",
+)  # fmt: skip
+"""Blocked unless the operator's patterns say otherwise (`!pattern`)."""
+
+FLAGGED = (
+    "pyproject.toml", "setup.py", "setup.cfg", "requirements*.txt", "constraints*.txt", "Pipfile*", "*.lock", "*-lock.json",
+    "*-lock.y*ml", "package.json", "npm-shrinkwrap.json", ".npmrc", ".yarnrc*", "Cargo.toml", "go.mod", "go.sum", "Gemfile",
+    "*.gemspec", "composer.json", "pom.xml", "*.gradle", "*.gradle.kts", "*.csproj", "Package.swift", "mix.exs",
+    "Dockerfile*", "*.Dockerfile", "Containerfile*", "docker-compose*.y*ml", "compose*.y*ml", "Makefile", "GNUmakefile",
+    "*.mk", "justfile", "Taskfile*.y*ml", "tox.ini", "noxfile.py", "pytest.ini", ".coveragerc", "conftest.py",
+    "/ci/", "/.ci/", "scripts/build*", "scripts/test*", "scripts/check*", "scripts/ci*",
+)  # fmt: skip
+"""Worth a person's look: what runs on other machines, or decides what the tests say."""
+
+TESTS = (
+    "tests/", "test/", "spec/", "__tests__/", "test_*.py", "*_test.py", "*_test.go", "*.test.[jt]s*", "*.spec.[jt]s*",
+    "*_spec.rb", "*Test.java", "*Tests.cs",
+)  # fmt: skip
+
+SYMLINK = "120000"
+GITLINK = "160000"
+MOST_FINDINGS = 200
+IGNORED = frozenset("\u00ad\u034f\u180e\ufeff\u115f\u1160\u17b4\u17b5\u3164\uffa0")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`block` stops the work until a person decides; `flag` is shown to whoever reviews it."""
+
+    level: Literal["block", "flag"]
+    path: str
+    why: str
+
+
+def screen(
+    imported: Imported, policy: Policy, *, read: Callable[[str], bytes] | None = None
+) -> tuple[Finding, ...]:
+    """What is wrong with a change, blocks first. `read` gives the new content of a path."""
+    found = [*_sizes(imported, policy), *_paths(imported, policy), *_names(imported), *_tests(imported)]
+    order = sorted(set(found), key=lambda f: (f.level != "block", f.path, f.why))
+    return tuple(order[:MOST_FINDINGS])
+
+
+def text(findings: Sequence[Finding]) -> str:
+    """For people: one line a path. Names are shown in code, with nothing in them that could act."""
+    lines = [f"{_shown(f.path)}: {f.why}" if f.path else f.why for f in findings[:30]]
+    if len(findings) > 30:
+        lines.append(f"… and {len(findings) - 30} more")
+    return "; ".join(lines) if len(lines) == 1 else "\n".join(lines)
+
+
+def _shown(path: str) -> str:
+    safe = "".join(c if c.isprintable() and c != "`" else "\ufffd" for c in path)
+    return f"`{safe if len(safe) <= 200 else safe[:199] + '…'}`"
+
+
+def _sizes(imported: Imported, policy: Policy) -> Iterable[Finding]:
+    if len(imported.files) > policy.max_files:
+        yield Finding("block", "", f"{len(imported.files)} files are changed, {policy.max_files} are allowed")
+    for f in imported.files:
+        if f.size > policy.max_bytes:
+            yield Finding("block", f.path, f"has {f.size} bytes, {policy.max_bytes} are allowed")
+
+
+def _paths(imported: Imported, policy: Policy) -> Iterable[Finding]:
+    try:
+        blocked = spec((*BLOCKED, *policy.protected))
+    except (TypeError, ValueError, AttributeError) as e:
+        yield Finding("block", "", f"a protected path of the policy cannot be read ({e}), so everything is protected")
+        return
+    flagged = spec(FLAGGED)
+    for path in touched(imported):
+        if matches(blocked, path):
+            yield Finding("block", path, "only a person may change this path")
+        elif matches(flagged, path):
+            yield Finding("flag", path, "decides what is installed, built or tested")
+
+
+def touched(imported: Imported) -> tuple[str, ...]:
+    """Every path of the range, old names included."""
+    paths = {p for f in imported.files for p in (f.path, f.old_path) if p} | set(imported.touched)
+    return tuple(sorted(paths))
+
+
+def _names(imported: Imported) -> Iterable[Finding]:
+    for path in touched(imported):
+        if any(unicodedata.category(c) == "Cc" or unicodedata.bidirectional(c)[:2] in ("LR", "RL", "PD", "FS") for c in path):
+            yield Finding("block", path, "its name has control characters or turns the direction of writing")
+    for f in imported.files:
+        if f.mode == GITLINK:
+            yield Finding("block", f.path, "is a submodule or a repository inside the repository")
+        elif f.mode == SYMLINK and f.status != "D":
+            yield Finding("flag", f.path, "is a symbolic link")
+
+
+def _tests(imported: Imported) -> Iterable[Finding]:
+    tests = spec(TESTS)
+    for f in imported.files:
+        if f.status == "D" and matches(tests, f.path):
+            yield Finding("flag", f.path, "a test file is deleted")
+        if f.status == "R" and matches(tests, f.old_path) and not matches(tests, f.path):
+            yield Finding("flag", f.path, "was a test file and is none any more")
+
+
+def fold(text: str) -> str:
+    """As the eye and a careless file system see a name: no case, no width, nothing invisible."""
+    flat = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return "".join(c for c in flat if unicodedata.category(c) != "Cf" and c not in IGNORED)
+
+
+def matches(patterns: PathSpec[Any], path: str) -> bool:
+    """Also the way that Windows reads it: backslashes part folders, dots and blanks at the end are nothing."""
+    name = fold(path)
+    bare = "/".join(part.rstrip(". ") or part for part in name.replace("\\", "/").split("/"))
+    return bool(patterns.match_file(name) or patterns.match_file(bare))
+
+
+@lru_cache(maxsize=16)
+def spec(patterns: tuple[str, ...]) -> PathSpec[Any]:
+    """Patterns as in .gitignore, the last that matches decides. ValueError for one that cannot be read."""
+    import pathspec
+
+    for p in patterns:
+        if not p.strip() or p.startswith("#") or p.strip() in ("!", "/", "!/"):
+            raise ValueError(f"{p!r} is no pattern")
+    return pathspec.PathSpec.from_lines("gitignore", [fold(p) for p in patterns])
