@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.adapters import container
+from harness.adapters import container, engine
 from harness.adapters.docker import DEFAULT_HOST, DockerRuntime
 from harness.core.result import Ok
 from harness.domain import Job
@@ -90,14 +90,12 @@ Starter = Callable[[str], None]
 
 def sides(path: str, image: str, data: Path) -> dict[str, Starter]:
     """What is compared: each starts a job of that name and comes back."""
-    import docker
-
     runtime = DockerRuntime(
         data=data, host_data=None, instance="bench", repo_key="bench", clock=WallClock(),
         docker_host=f"unix://{path}", timeout_s=60,
     )  # fmt: skip
-    sdk = docker.DockerClient(base_url=f"unix://{path}", version="auto", timeout=60)
-    engine = container.Engine("", "", cpus=float(os.cpu_count() or 1))
+    sdk = engine.sdk().DockerClient(base_url=f"unix://{path}", version="auto", timeout=60)
+    seen = container.Engine("", "", cpus=float(os.cpu_count() or 1))
 
     def raw(name: str, body: dict[str, Any]) -> None:
         line = Raw(path)
@@ -110,7 +108,7 @@ def sides(path: str, image: str, data: Path) -> dict[str, Starter]:
 
     def hardened(name: str) -> None:
         places = container.Places(data, data)
-        raw(name, container.specify(job(name), places, user="10001:10001", engine=engine, labels={}))
+        raw(name, container.specify(job(name), places, user="10001:10001", engine=seen, labels={}))
 
     def by_sdk(name: str) -> None:
         sdk.containers.run(image, list(ARGV), name=name, detach=True, network_mode="none")
@@ -177,9 +175,8 @@ def main() -> None:
 def report(singles: dict[str, list[tuple[float, float]]], groups: dict[str, list[float]], many: int) -> None:
     floor = statistics.median(x for _, x in singles["raw HTTP, no flags"])
     peers = statistics.median(groups["SDK"])
-    print(
-        f"{'side':<22} {'call ms':>9} {'line ms':>9} {'best':>7} {'p90':>7} {'to raw':>7}   {many} at once ms  to SDK"
-    )
+    heads = f"{'side':<22} {'call ms':>9} {'line ms':>9} {'best':>7} {'p90':>7} {'to raw':>7}"
+    print(f"{heads}   {many} at once ms  to SDK")
     for name, rows in singles.items():
         call = statistics.median(x for x, _ in rows)
         lines = sorted(x for _, x in rows)
