@@ -39,8 +39,7 @@ class App:
         if outcome.delay_s:
             await asyncio.sleep(outcome.delay_s)
         if outcome.status is None:
-            self.drop(scope)
-            await receive()  # wait until the server has seen that the connection is gone
+            await git_http.drop_connection(scope, receive, self.drop)
             return
         if scope["method"] == "HEAD":
             outcome.body = b""

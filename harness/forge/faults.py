@@ -55,6 +55,12 @@ class Rule:
             re.compile(self.match)
         except re.error as error:
             raise ForgeError(f"fault match {self.match!r} is not a regular expression: {error}") from error
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.type in ("int", "float") and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise ForgeError(f"fault key {item.name} must be a number, not {value!r}")
         if not 0 <= self.rate <= 1:
             raise ForgeError(f"fault rate {self.rate} is not between 0 and 1")
 

@@ -98,12 +98,19 @@ async def serve(
     rule = visit.rule
     if rule is not None and rule.kind == "drop-before":
         await asyncio.to_thread(_note, visit, None)
-        drop(scope)
+        await drop_connection(scope, receive, drop)
     elif rule is not None and rule.kind == "status-before":
         await asyncio.to_thread(_note, visit, rule.status)
         await _refuse(send, ApiError(rule.status, rule.message or "Server Error"))
     else:
         await _run(visit, headers, receive, send, drop)
+
+
+async def drop_connection(scope: Scope, receive: Receive, drop: Callable[[Scope], None]) -> None:
+    """Close the connection, and stay until the server has seen that it is gone."""
+    drop(scope)
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _admit(state: State, scope: Scope, found: re.Match[str], headers: dict[str, str]) -> _Visit:
@@ -222,14 +229,16 @@ async def _run(
     feeding = asyncio.create_task(_feed(visit.state, process, receive))
     try:
         async with asyncio.timeout(visit.state.settings.git_timeout_s):
-            await _relay(visit, process, send, drop)
+            answered = await _relay(visit, process, send)
     finally:
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding
         await _reap(process)
-        if visit.pushes:
+        if visit.pushes:  # whatever became of the answer
             await asyncio.to_thread(_pushed, visit)
+    if not answered:
+        await drop_connection(visit.scope, receive, drop)
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
@@ -275,10 +284,11 @@ async def _feed(state: State, process: asyncio.subprocess.Process, receive: Rece
         stdin.close()
 
 
-async def _relay(
-    visit: _Visit, process: asyncio.subprocess.Process, send: Send, drop: Callable[[Scope], None]
-) -> None:
-    """The process's answer to the client; faults that act "after" let the work end, then spoil it."""
+async def _relay(visit: _Visit, process: asyncio.subprocess.Process, send: Send) -> bool:
+    """The process's answer to the client; faults that act "after" let the work end, then spoil it.
+
+    False when nothing was sent, because a fault says to drop the connection.
+    """
     stdout = process.stdout
     if stdout is None:
         raise RuntimeError("the CGI has no stdout")
@@ -293,12 +303,11 @@ async def _relay(
             await asyncio.sleep(rule.seconds)
         if rule is not None and rule.kind == "drop-after":
             await asyncio.to_thread(_note, visit, None)
-            drop(visit.scope)
-            return
+            return False
         if rule is not None and rule.kind == "status-after":
             await asyncio.to_thread(_note, visit, rule.status)
             await _refuse(send, ApiError(rule.status, rule.message or "Server Error"))
-            return
+            return True
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": whole})
     else:
@@ -307,6 +316,7 @@ async def _relay(
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
     await asyncio.to_thread(_note, visit, status)
+    return True
 
 
 async def _head(stdout: asyncio.StreamReader) -> tuple[int, list[tuple[bytes, bytes]]]:

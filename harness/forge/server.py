@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -136,14 +137,20 @@ def main_serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. ``announce`` is told the URL once it is bound."""
     forge, sock = _open(Path(data), host, port, fault_plan, settings, None)
+    # uvicorn raises the signal that ended it once more, to whatever handler there was before
+    before = {name: signal.signal(name, _ended) for name in (signal.SIGTERM, signal.SIGINT)}
     try:
         if announce is not None:
             announce(forge.url)
         forge._server.run(sockets=[sock])
-    except KeyboardInterrupt:
-        log.info("stopped by SIGINT")
     finally:
         forge.close()
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+def _ended(number: int, _frame: object) -> None:
+    log.info("the forge was ended by signal %d", number)
 
 
 def _open(
