@@ -141,7 +141,8 @@ class GitRepo:
     @edge
     def preflight(self, base: str, prefix: str = "agent") -> Result[None]:
         """What makes a repository unfit to work on, before any issue is claimed: REPO_EMPTY, BASE_UNKNOWN,
-        PREFIX_CONFLICT, LFS_MISSING, or a git that is too old. All are CONFIG_INVALID."""
+        PREFIX_CONFLICT, LFS_MISSING, or a git that is too old. All are CONFIG_INVALID. With git-lfs there,
+        clones hold the pointers as committed: what needs the content fetches it in its prepare command."""
         check_version(self._git)
         refs = self.mirror.remote_refs()
         branches = {r.removeprefix("refs/heads/") for r in refs if r.startswith("refs/heads/")}
