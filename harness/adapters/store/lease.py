@@ -91,7 +91,7 @@ def owner_of(path: Path) -> Mapping[str, Any]:
     """What the lock file says of its holder: pid, host, since. Empty when nobody holds it."""
     try:
         found = json.loads(places.read_file(path, 4096) or b"{}")
-    except ValueError:
+    except (ValueError, StoreError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from datetime import UTC, datetime
 
 from harness.core import journal
@@ -16,6 +17,9 @@ from harness.core.journal import Draft, Record
 # Stands where the hash will. No hash looks like it, so finding it once finds the right place.
 _MARK = "#" * 64
 _MARKED = f'"hash":"{_MARK}",'.encode()
+
+# A whole float beyond 2**53 is written as digits that no reader may take as a number.
+_DIGITS = re.compile(rb"[:,\[]-?\d{16}")
 
 
 def seal(
@@ -39,6 +43,8 @@ def seal(
     if len(line) > journal.LINE_LIMIT_BYTES:
         limit = journal.LINE_LIMIT_BYTES
         raise ValueError(f"record {seq} of {machine} has {len(line)} bytes, at most {limit}")
+    if _DIGITS.search(line):
+        journal.parse(line[:-1])
     return Record(machine, seq, when.timestamp(), epoch, code, draft.kind, draft.body, prev, own), line
 
 

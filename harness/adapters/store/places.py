@@ -80,13 +80,16 @@ def read_file(path: Path, limit_bytes: int = READ_LIMIT_BYTES) -> bytes | None:
         return None
     except OSError as e:
         raise StoreError(f"{path} cannot be read: {e.strerror}") from e
-    with os.fdopen(fd, "rb") as file:
+    try:
         seen = os.fstat(fd)
         if not stat.S_ISREG(seen.st_mode):
             raise StoreError(f"{path} is not a regular file: remove it")
         if seen.st_size > limit_bytes:
             raise StoreError(f"{path} has {seen.st_size} bytes, at most {limit_bytes} are read")
-        return file.read(limit_bytes)
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(limit_bytes)
+    finally:
+        os.close(fd)
 
 
 def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:

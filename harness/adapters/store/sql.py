@@ -36,7 +36,8 @@ _BEGIN = "INSERT INTO streams (machine, seq, head, snapshot_seq) VALUES (?, 0, ?
 _ADVANCE = """UPDATE streams SET seq = ?, head = ?, snapshot_seq = coalesce(?, snapshot_seq)
 WHERE id = ? AND seq = ? AND head = ? AND (SELECT epoch FROM meta) = ?"""
 _INSERT = "INSERT INTO records (id, at, epoch, kind, line) VALUES (?, ?, ?, ?, ?)"
-_LINES = """SELECT line FROM records, (SELECT id << 32 AS first FROM streams WHERE machine = ?)
+# A line that was edited by hand may have become text.
+_LINES = """SELECT CAST(line AS BLOB) FROM records, (SELECT id << 32 AS first FROM streams WHERE machine = ?)
 WHERE records.id > first + ? AND records.id < first + (1 << 32) ORDER BY records.id LIMIT ?"""
 _KEEP = "INSERT INTO facts (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
