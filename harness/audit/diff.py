@@ -35,9 +35,14 @@ class Difference:
         return f"{text}; seen differently: {', '.join(self.facts)}" if self.facts else text
 
 
-    def _say(record: Record | None) -> str: if record is None: return "the journal has ended" b = record.body
-    move = f"{b.get('from') or '(start)'} --{b.get('event')}--> {b.get('to')}" if b.get("event") else f"in
-    {b.get('to')}" begun = ", ".join(_names(b)) reason = f" ({b['reason']})" if b.get("reason") else ""
+def _say(record: Record | None) -> str:
+    if record is None:
+        return "the journal has ended"
+    b = record.body
+    moved = f"{b.get('from') or '(start)'} --{b.get('event')}--> {b.get('to')}"
+    move = moved if b.get("event") else f"in {b.get('to')}"
+    begun = ", ".join(_names(b))
+    reason = f" ({b['reason']})" if b.get("reason") else ""
     return f"record {record.seq}: {move}{reason}" + (f", begins {begun}" if begun else "")
 
 
@@ -45,10 +50,13 @@ def _names(body: Mapping[str, Any]) -> list[str]:
     return [str(e.get("$")) for e in body.get("intents") or ()]
 
 
-        def _aspects(body: Mapping[str, Any], strict: bool) -> list[tuple[str, Any]]: move =
-        (body.get("from"), body.get("event"), body.get("to")) parts: list[tuple[str, Any]] = [("move", move),
-        ("list of effects", _names(body))] if strict: parts += [("reason", body.get("reason")), ("note",
-        body.get("note")), ("effects", body.get("intents"))] return parts
+def _aspects(body: Mapping[str, Any], strict: bool) -> list[tuple[str, Any]]:
+    move = (body.get("from"), body.get("event"), body.get("to"))
+    parts: list[tuple[str, Any]] = [("move", move), ("list of effects", _names(body))]
+    if strict:
+        written = ("reason", "note", "intents")
+        parts += [(name, body.get(name)) for name in written]
+    return parts
 
 
 def diff_journals(

@@ -44,9 +44,8 @@ def _pack(folder: Path, packed: gzip.GzipFile) -> None:
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for f in gather(folder, limit=FILES_LIMIT):
             if isinstance(f, LeftOut):
-                raise AuditError(
-                    f"{folder / f.name} has no place in a bundle ({f.why}): verify the bundle first"
-                )
+                odd = f"{folder / f.name} has no place in a bundle ({f.why})"
+                raise AuditError(f"{odd}: verify the bundle first")
             data = read_at(f.fd, 0, f.size)
             entry = tarfile.TarInfo(f"{folder.name}/{f.name}")
             entry.size, entry.mode, entry.mtime = len(data), 0o644, 0
