@@ -22,6 +22,7 @@ from harness.failures import Failure
 MIGRATIONS = Path(__file__).with_name("migrations")
 MAGIC = b"SQLite format 3\0"
 BUSY_S = 10.0
+WAL_KEPT_BYTES = 64 << 20
 _REBUILD = "run `harness rebuild`"
 
 
@@ -47,6 +48,7 @@ def connect(path: Path, mode: str = "rw", busy_s: float = BUSY_S) -> sqlite3.Con
     uri = f"file:{quote(str(path.absolute()))}?" + ("immutable=1" if mode == "frozen" else f"mode={mode}")
     db = sqlite3.connect(uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA synchronous=FULL")
+    db.execute(f"PRAGMA journal_size_limit={WAL_KEPT_BYTES}")
     return db
 
 
