@@ -36,6 +36,7 @@ from harness.ports import World
 Reader = Callable[[World, str], Result[Any]]
 WRITERS = frozenset({"admin", "maintain", "write"})
 PERMISSION_S = 600.0
+REPOSITORY_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _checks(world: World, sha: str) -> Result[Any]:
 
 def _repository(world: World, _: str) -> Result[Any]:
     assert world.forge is not None
-    return world.forge.repository()
+    return memo(world, "repository", REPOSITORY_S, world.forge.repository)
 
 
 def _default(world: World, _: str) -> Result[Any]:
@@ -407,7 +408,7 @@ class Looks:
         now = self.world.clock.now()
         after = item.changed_at if reading.fresh else -1.0
         age = reading.age_s or self.rhythm_s(head)
-        stale = kept.begun < 0 or now - kept.begun >= age or kept.begun < after
+        stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun < after
         if stale and not kept.reading and now >= kept.not_before:
             self._read(query, reading, rest, kept)
         if kept.begun < 0 or kept.begun < after:

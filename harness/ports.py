@@ -26,6 +26,7 @@ from harness.domain import (
     Imported,
     Issue,
     Job,
+    Limits,
     Merged,
     News,
     Published,
@@ -366,6 +367,8 @@ class World:
     bus: Bus | None = None
     clone: Clone | None = None
     brief: Mapping[str, Any] | None = None
+    agent_brief: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = Limits()
     model_url: str = ""
     leave: Callable[[int], None] | None = None
     memo: dict[str, tuple[float, Any]] = field(default_factory=dict)

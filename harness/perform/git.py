@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from harness import effects as fx
-from harness.core.result import Err, Ok, Result
+from harness.core.result import Err, Ok, Pass, Result
 from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
@@ -145,7 +145,10 @@ def discard(e: fx.Discard, world: World) -> Outcome:
     gone = _repo(world).discard(places.clone_dir(world.data, e.attempt))
     if isinstance(gone, Err):
         purge = getattr(world.runtime, "purge", None)
-        if purge is not None and isinstance(purge(places.clone_dir(world.data, e.attempt)), Ok):
+        purged = purge(places.clone_dir(world.data, e.attempt), world.policy().image) if purge is not None else None
+        if isinstance(purged, Pass):
+            return Outcome("later", detail="cleaning up what a worker left", not_before=world.clock.now() + 1.0)
+        if isinstance(purged, Ok):
             gone = _repo(world).discard(places.clone_dir(world.data, e.attempt))
     if isinstance(gone, Err):
         return Outcome.failed(gone.failure, gone.detail)

@@ -33,8 +33,7 @@ def commands_argv(tools: Tools, result: str, commands: str) -> tuple[str, ...]:
 
 
 def limits(world: World) -> Limits:
-    found = getattr(world.tools, "limits", None)
-    return found if isinstance(found, Limits) else Limits()
+    return world.limits
 
 
 def _prepared(name: str) -> tuple[Mount, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from harness import effects as fx
@@ -21,7 +22,8 @@ def write_brief(e: fx.WriteBrief, world: World) -> Outcome:
     root = places.attempt_dir(world.data, e.attempt)
     for part in ("home", "audit", "audit/patches"):
         places.make(root / part, world)
-    places.write(root / "in" / "brief.json", json.dumps(dict(e.brief), ensure_ascii=False, indent=1).encode())
+    brief = {**dict(e.brief), **dict(world.agent_brief), "policy": asdict(world.policy())}
+    places.write(root / "in" / "brief.json", json.dumps(brief, ensure_ascii=False, indent=1).encode())
     return Outcome.done({})
 
 

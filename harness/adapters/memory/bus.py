@@ -179,6 +179,7 @@ class MemoryBus:
             final=str(detail.get("final", "")),
             reason=str(detail.get("reason", "")),
             failure=str(detail.get("failure", "")),
+            counters=dict(detail.get("counters", {})),
         )
         if changed:
             self.gateway.wake()

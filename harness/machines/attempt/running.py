@@ -77,10 +77,9 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
     note: dict[str, Any] = {"exit": status.exit, "warning": outcome.warning, **_testimony(here)}
     if outcome.kind == "upgrade":
         return ok(E.UPGRADE, outcome.text)
-    if outcome.counter == "infra" and d.infra + 1 < seen.policy.infra_retries:
-        return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}", infra=d.infra + 1)
-    if outcome.kind == "infra" and outcome.counter == "nobody":
-        return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}")
+    if outcome.kind == "infra" and d.infra + 1 < seen.policy.infra_retries:
+        charged = d.infra + (outcome.counter == "infra")
+        return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}", infra=charged)
     kind, failure = _evidence(item, outcome.kind, outcome.failure)
     detail = (here.reason if here and here.reason else outcome.text)[:8000]
     return ok(E.EXITED, detail.splitlines()[0][:300] if detail else kind, outcome=kind, failure=failure, detail=detail, **note)

@@ -81,7 +81,7 @@ def _start(item: Item[Ticket], p: Policy, n: int, base: str, base_sha: str, publ
     brief: dict[str, Any] = {
         "issue": d.issue, "title": d.title, "text": d.text, "attempt": code, "base": base, "base_sha": base_sha,
         "branch": branch(d, p.branch_prefix), "feedback": d.feedback, "answers": [dict(a) for a in d.answers],
-        "counters": dict(d.counters), "agent": p.agent, "model": p.model, "commands": list(p.commands),
+        "counters": dict(d.counters), "round_offset": len(d.answers), "agent": p.agent, "model": p.model, "commands": list(p.commands),
     }  # fmt: skip
     return Attempt(
         code=code, ticket=item.id, issue=d.issue, title=d.title, branch=branch(d, p.branch_prefix),

@@ -1,0 +1,183 @@
+"""The worker's git, in its own clone and inside its own sandbox.
+
+The one rule: what the agent left is taken as it is: a detached head is moved onto the work branch, conflicts
+stay in the tree for the agent, nothing uncommitted is ever thrown away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from harness.core.result import Err, Ok, Result
+from harness.domain import WorkTree
+from harness.failures import Failure
+
+TIMEOUT_S = 120.0
+STDERR_CHARS = 2000
+FLAGS = (
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+    "-c", "commit.gpgSign=false", "-c", "core.quotePath=false", "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false",
+)  # fmt: skip
+OURS = (":(exclude,glob)**/.aider*", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/.opencode/.gitignore")
+
+
+class GitFailed(Exception):
+    """git ended with an error; the text is its own, short."""
+
+
+class WorkClone:
+    """`url` answers where the director's mirror can be fetched from (through the gateway), or nothing."""
+
+    def __init__(self, folder: Path, audit: Path, branch: str, home: Path, url: Callable[[], str]) -> None:
+        self.folder, self.audit, self.branch, self.url = folder, audit, branch, url
+        self._env = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "HOME": str(home),
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_CONFIG_COUNT": "1",
+            "GIT_CONFIG_KEY_0": "safe.directory",
+            "GIT_CONFIG_VALUE_0": str(folder),
+        }
+
+    def _git(self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: Sequence[int] = (0,)) -> bytes:
+        try:
+            done = subprocess.run(
+                ("git", *FLAGS, *args), cwd=self.folder, env={**self._env, **(env or {})}, input=input,
+                capture_output=True, timeout=TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise GitFailed(f"git {args[0]}: {e}") from e
+        if done.returncode not in ok:
+            text = done.stderr.decode("utf-8", "replace").strip()[-STDERR_CHARS:]
+            raise GitFailed(f"git {args[0]} exited {done.returncode}: {text}")
+        return done.stdout
+
+    def _text(self, *args: str, **more: Any) -> str:
+        return self._git(*args, **more).decode("utf-8", "replace").strip()
+
+    def _is_ancestor(self, old: str, new: str) -> bool:
+        try:
+            self._git("merge-base", "--is-ancestor", old, new)
+        except GitFailed:
+            return False
+        return True
+
+    # ------------------------------------------------------------ the port
+
+    def sync(self, base: str) -> Result[Mapping[str, Any]]:
+        """The newest base, as far as it can be had; without the mirror what was cloned is good enough."""
+        ref = f"refs/remotes/origin/{base}"
+        try:
+            what = self._fetch(base, ref)
+            tip = self._text("rev-parse", "--verify", f"{ref}^{{commit}}")
+            self._on_branch()
+            if self._merging():
+                return Ok(self._synced("a merge is under way", tip, self._conflicts()))
+            if self._is_ancestor(tip, "HEAD"):
+                return Ok(self._synced(what or "up to date", tip, ()))
+            if self._dirty():
+                return Ok(self._synced("kept: uncommitted work", self._text("merge-base", tip, "HEAD"), ()))
+            self._git("merge", "--no-edit", "--no-ff" if not self._is_ancestor("HEAD", tip) else "--ff-only", tip, ok=(0, 1))
+            return Ok(self._synced("merged", tip, self._conflicts()))
+        except GitFailed as e:
+            return Err(Failure.INFRA_GATEWAY, str(e))
+
+    def _fetch(self, base: str, ref: str) -> str:
+        url = self.url()
+        if not url:
+            return ""
+        try:
+            self._git("fetch", "--no-tags", "--no-write-fetch-head", url, f"+refs/heads/{base}:{ref}")
+        except GitFailed:
+            return "not fetched"
+        return ""
+
+    @staticmethod
+    def _synced(what: str, tip: str, conflicts: Sequence[str]) -> dict[str, Any]:
+        return {"what": what, "base_sha": tip, "conflicts": list(conflicts)}
+
+    def _merging(self) -> bool:
+        return (self.folder / ".git" / "MERGE_HEAD").exists()
+
+    def _conflicts(self) -> tuple[str, ...]:
+        raw = self._git("diff", "--name-only", "-z", "--diff-filter=U")
+        return tuple(n.decode("utf-8", "replace") for n in raw.split(b"\0") if n)
+
+    def _dirty(self) -> list[str]:
+        raw = self._git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", ".", *OURS)
+        return [n[3:].decode("utf-8", "replace") for n in raw.split(b"\0") if n]
+
+    def _on_branch(self) -> None:
+        """An agent may have left a detached head or a branch of its own: the work branch goes to where it is."""
+        at = self._text("symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1))
+        if at != self.branch:
+            self._git("branch", "--force", self.branch, "HEAD")
+            self._git("symbolic-ref", "HEAD", f"refs/heads/{self.branch}")
+
+    def look(self, base_sha: str) -> Result[WorkTree]:
+        try:
+            dirty = self._dirty()
+            git_dir = self.folder / ".git"
+            busy = self._merging() or any((git_dir / n).exists() for n in ("rebase-merge", "rebase-apply", "index.lock"))
+            ahead = int(self._text("rev-list", "--count", f"{base_sha}..HEAD"))
+            return Ok(WorkTree(self._text("rev-parse", "HEAD"), base_sha, len(dirty), tuple(dirty[:50]), ahead, busy))
+        except (GitFailed, ValueError) as e:
+            return Err(Failure.INFRA_KILLED, str(e))
+
+    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
+        when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
+        name, mail = (*author, "harness", "harness@localhost")[:2] if len(author) < 2 else author[:2]
+        who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in (("NAME", name), ("EMAIL", mail), ("DATE", when))}
+        try:
+            self._on_branch()
+            self._git("add", "--all", "--", ".", *OURS)
+            staged = self._git("diff", "--cached", "--name-only", "-z")
+            if staged or self._merging():
+                self._git("commit", "--no-verify", "--cleanup=whitespace", "--file=-", input=message.encode(), env=who)
+            sha = self._text("rev-parse", "HEAD")
+            same = self._text("rev-parse", f"{sha}^{{tree}}") == self._text("rev-parse", f"{base_sha}^{{tree}}")
+            return Ok({"sha": sha, "changed": not same})
+        except GitFailed as e:
+            return Err(Failure.AGENT_FAILED, str(e))
+
+    def bundle(self, sha: str, base_sha: str) -> Result[Path]:
+        path = self.audit / "work.bundle"
+        try:
+            self._git("bundle", "create", "--quiet", str(path), f"refs/heads/{self.branch}", f"^{base_sha}")
+        except GitFailed as e:
+            return Err(Failure.AGENT_FAILED, str(e))
+        return Ok(path)
+
+    def save(self, name: str, base_sha: str) -> Result[Mapping[str, Any]]:
+        """Everything that is not in the base, committed or not, as a patch and as a bundle, through an index of its own."""
+        patches = self.audit / "patches"
+        patches.mkdir(parents=True, exist_ok=True)
+        index = {"GIT_INDEX_FILE": str(self.audit / "saved.index")}
+        who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in (("NAME", "harness"), ("EMAIL", "harness@localhost"))}
+        try:
+            self._git("read-tree", "HEAD", env=index)
+            self._git("add", "--all", "--", ".", *OURS, env=index)
+            tree = self._text("write-tree", env=index)
+            if tree == self._text("rev-parse", f"{base_sha}^{{tree}}"):
+                return Ok({"saved": False})
+            patch = self._git("diff", "--binary", "--no-ext-diff", "--no-textconv", base_sha, tree)
+            (patches / f"{name}.patch").write_bytes(patch)
+            sha = self._text("commit-tree", tree, "-p", "HEAD", "-m", f"Saved work: {name}", env=who)
+            self._git("update-ref", "refs/harness/saved", sha)
+            self._git("bundle", "create", "--quiet", str(patches / "saved.bundle"), "refs/harness/saved", f"^{base_sha}")
+            (self.audit / "saved.json").write_text(json.dumps({"sha": sha, "name": name}))
+            return Ok({"saved": True, "sha": sha})
+        except (GitFailed, OSError) as e:
+            return Err(Failure.INFRA_KILLED, str(e))
+        finally:
+            (self.audit / "saved.index").unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""`harness director`: the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from harness.cli.common import config_option, emit, json_option, load_config
+
+
+@click.command(help="Run the director until it is told to stop (SIGTERM leaves the workers running for the next start).")
+@config_option
+@click.option("--once", is_flag=True, help="End after one look and what it begins.")
+@click.option("--until-idle", is_flag=True, help="End when nothing more can be done without a person.")
+@click.option("--dry-run", is_flag=True, help="Write nothing outside; show what would be written.")
+@click.option("--take-over", is_flag=True, help="Take a data folder whose owner on another host is surely gone.")
+@json_option
+def command(config: str | None, once: bool, until_idle: bool, dry_run: bool, take_over: bool, as_json: bool) -> int:
+    from harness.compose import director
+
+    running = director.start(load_config(config), dry=dry_run, report=_report, take_over=take_over)
+    print(f"harness: {running.note}; epoch {running.world.epoch}", file=sys.stderr)
+    try:
+        return _drive(running, once, until_idle, dry_run, as_json)
+    finally:
+        running.close()
+
+
+def _report(machine: str, item: Any, text: str) -> None:
+    stamp = time.strftime("%H:%M:%S")
+    print(f"{stamp} {machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}", file=sys.stderr, flush=True)
+
+
+def _drive(running: Any, once: bool, until_idle: bool, dry_run: bool, as_json: bool) -> int:
+    from harness.compose import ends
+    from harness.compose.service import Notify
+    from harness.tick import Fenced
+
+    def told(number: int, _: object) -> None:
+        if running.signals:
+            os._exit(128 + number)
+        running.signals.append(signal.Signals(number).name)
+        running.loop.wake.set()
+
+    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGINT, told)
+    notify = Notify(os.environ)
+    after = running.loop.after
+
+    def each(loop: Any) -> None:
+        after(loop)
+        notify.alive(ready=loop.items[running.machine].state != "BOOT")
+
+    running.loop.after = each
+    try:
+        running.loop.run(lambda loop: ends.ended(running, once=once, until_idle=until_idle))
+    except Fenced as e:
+        print(f"harness director: {e}", file=sys.stderr)
+        return 4
+    notify.stopping()
+    if dry_run:
+        emit({"would": running.world.forge.would}, True)
+    elif as_json:
+        emit(ends.summary(running), True)
+    return 0

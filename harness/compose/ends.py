@@ -1,0 +1,61 @@
+"""When a director's loop ends, and what it came to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from harness.compose.director import Running
+from harness.looks import entry
+from harness.machines.director.plan import paused
+
+QUIET = frozenset({"WAITING", "REVIEWING", "DEFERRED", "BLOCKED", "LANDED", "RELEASED", "GONE"})
+
+
+def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> bool:
+    """Told to stop; or, where asked for, nothing is left that could go on without a person."""
+    item = running.loop.items[running.machine]
+    if item.state == "SHUTDOWN":
+        return True
+    controls = tuple(c for c in running.store.controls() if c.at >= running.world.epoch_began)
+    if any(c.verb == "stop" for c in controls) and not running.signals:
+        running.signals.append("stop")
+    if paused(controls).startswith("draining") and not _live(running) and not running.signals:
+        running.signals.append("drained")
+    if once and item.state in ("MONITOR", "SELF_REVIEW") and not running.signals:
+        running.signals.append("once")
+    if until_idle and idle(running) and not running.signals:
+        running.signals.append("idle")
+    return False
+
+
+def _live(running: Running) -> bool:
+    return any("/attempt/" in k and i.state != "CLOSED" for k, i in running.loop.items.items())
+
+
+def idle(running: Running) -> bool:
+    items = running.loop.items
+    director = items[running.machine]
+    if director.state == "SELF_REVIEW":
+        return all(i.open_intent is None for i in items.values())
+    if director.state != "MONITOR" or _live(running) or any(i.open_intent for k, i in items.items() if k not in running.loop.out):
+        return False
+    tickets = [i for k, i in items.items() if "/ticket/" in k]
+    moving = [i for k, i in items.items() if "/release/" in k and i.state not in ("OPEN", "PUBLISHED", "ABANDONED", "NEEDS_PERSON")]
+    waits = all(i.state == "MERGING" and i.data.waits for i in moving)
+    landed = any(t.state == "LANDED" for t in tickets)
+    waiting = any(t.state in ("WAITING", "REVIEWING") for t in tickets)
+    return all(t.state in QUIET for t in tickets) and waits and (waiting or not landed or bool(moving))
+
+
+def summary(running: Running) -> dict[str, Any]:
+    items = running.loop.items
+    tickets = [entry(i, items) for k, i in items.items() if "/ticket/" in k]
+    releases = [i for k, i in items.items() if "/release/" in k]
+    return {
+        "epoch": running.world.epoch,
+        "state": items[running.machine].state,
+        "tickets": [{"issue": t.issue, "state": t.state, "pull": t.pull, "reason": t.detail or t.doing} for t in tickets],
+        "releases": [{"version": r.data.version, "state": r.state, "tag": r.data.tag} for r in releases],
+        "reasons": dict(items[running.machine].data.reasons),
+        "requests": dict(running.world.forge.counts()) if running.world.forge else {},
+    }

@@ -1,0 +1,5 @@
+"""Counts words."""
+
+from tally.words import count
+
+__all__ = ["count"]
