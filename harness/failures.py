@@ -80,12 +80,16 @@ F = Failure
 RULES: Mapping[Failure, Rule] = MappingProxyType(
     {
         F.AGENT_FAILED: Rule(True, _A, "retry_code", _UP, "the agent stopped with an error"),
-        F.AGENT_NO_CHANGES: Rule(True, _A, "retry_code", _PERSON, "the agent ended without changing anything"),
+        F.AGENT_NO_CHANGES: Rule(
+            True, _A, "retry_code", _PERSON, "the agent ended without changing anything"
+        ),
         F.AGENT_STALLED: Rule(True, _A, "retry_code", _UP, "the agent showed no sign of progress"),
         F.AGENT_LOOPED: Rule(False, _A, "", _UP, "the agent repeated the same step again and again"),
         F.AGENT_RATE_LIMITED: Rule(True, _W, "retry_code", _UP, "the model's provider asked to slow down"),
         F.TESTS_FAILED: Rule(True, _R, "retry_code", _UP, "the tests are still red", waits=False),
-        F.VALIDATION_MISSING: Rule(False, _A, "", _PERSON, "nothing was validated: no validation command ran"),
+        F.VALIDATION_MISSING: Rule(
+            False, _A, "", _PERSON, "nothing was validated: no validation command ran"
+        ),
         F.BASE_RED: Rule(True, _N, "retry_sync", _PERSON, "the base branch itself is red"),
         F.POLICY_VIOLATION: Rule(False, _A, "", _PERSON, "the change touches what only a person may change"),
         F.CONFLICT: Rule(True, _R, "retry_sync", _UP, "the change conflicts with what has landed since"),

@@ -7,7 +7,6 @@ Queries are texts, `kind` or `kind/what`; each kind has one line in `READERS`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -72,7 +71,9 @@ def _listed(world: World, age_s: float) -> Result[Any]:
 def _candidates(world: World, _: str) -> Result[Any]:
     label = world.policy().label()
     return _listed(world, 0.0).map(
-        lambda found: tuple(Candidate(i, trusted(world, i.author, i.author_kind)) for i in found if i.has(label) and i.open)
+        lambda found: tuple(
+            Candidate(i, trusted(world, i.author, i.author_kind)) for i in found if i.has(label) and i.open
+        )
     )
 
 
@@ -152,7 +153,9 @@ def _default(world: World, _: str) -> Result[Any]:
 
 def _refs(world: World, _: str) -> Result[Any]:
     assert world.repo is not None
-    return world.repo.remote_refs().map(lambda refs: {k: v for k, v in refs.items() if not k.startswith("refs/pull/")})
+    return world.repo.remote_refs().map(
+        lambda refs: {k: v for k, v in refs.items() if not k.startswith("refs/pull/")}
+    )
 
 
 def _tree(world: World, sha: str) -> Result[Any]:
@@ -231,13 +234,23 @@ def _run(world: World, name: str) -> Result[Any]:
     raw = log.value if isinstance(log, Ok) else b""
     tail = world.redact(raw[-20000:].decode("utf-8", "replace"))
     run = Run(
-        name, s.alive, s.exit, False, s.output_bytes, s.cpu_s, s.progress_at, s.started_at or 0.0, log_tail=tail
+        name,
+        s.alive,
+        s.exit,
+        False,
+        s.output_bytes,
+        s.cpu_s,
+        s.progress_at,
+        s.started_at or 0.0,
+        log_tail=tail,
     )
     if s.alive:
         return Ok(run)
     done = places.read_json(world.data / "runs" / name / "result.json")
     if done is not None:
-        return Ok(replace(run, commands_run=int(done["commands_run"]), failed_command=str(done["failed_command"])))
+        return Ok(
+            replace(run, commands_run=int(done["commands_run"]), failed_command=str(done["failed_command"]))
+        )
     return Ok(replace(run, result=_agent_result(world, raw, s.exit)))
 
 
@@ -330,13 +343,21 @@ class Own:
 
     def _slots(self) -> Slots:
         tickets = self.kind("ticket")
-        opening = sum(1 for t in tickets if t.state == "ATTEMPTING" and t.data.spawned == t.entry and t.data.attempt not in self.items)
+        opening = sum(
+            1
+            for t in tickets
+            if t.state == "ATTEMPTING" and t.data.spawned == t.entry and t.data.attempt not in self.items
+        )
         live = opening + sum(1 for i in self.kind("attempt") if i.state != "CLOSED")
         want = [
             i
             for i in tickets
             if i.state == "CLAIMING"
-            or (i.state == "ATTEMPTING" and i.data.spawned != i.entry and i.data.not_before <= self.world.clock.now())
+            or (
+                i.state == "ATTEMPTING"
+                and i.data.spawned != i.entry
+                and i.data.not_before <= self.world.clock.now()
+            )
         ]
         return Slots(live, tuple(i.id for i in sorted(want, key=lambda i: (i.entered_at, i.id))))
 
@@ -360,7 +381,11 @@ def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
     """A ticket in short."""
     d = item.data
     attempt = items.get(d.attempt)
-    doing = f"attempt {attempt.data.code} {attempt.state.lower()}" if attempt and attempt.state != "CLOSED" else ""
+    doing = (
+        f"attempt {attempt.data.code} {attempt.state.lower()}"
+        if attempt and attempt.state != "CLOSED"
+        else ""
+    )
     return Entry(
         item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure, d.detail[:500],
         d.attempts, d.audits, d.cost_usd, doing,
@@ -368,7 +393,20 @@ def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
 
 
 LOCAL = frozenset(
-    {"item", "entries", "slots", "lane", "releases", "director", "controls", "signal", "limits", "beat", "asked", "news"}
+    {
+        "item",
+        "entries",
+        "slots",
+        "lane",
+        "releases",
+        "director",
+        "controls",
+        "signal",
+        "limits",
+        "beat",
+        "asked",
+        "news",
+    }
 )
 
 
@@ -447,7 +485,6 @@ class Looks:
         """Bounded: what nobody asked for lately goes."""
         if len(self.kept) > 10_000:
             self.kept = {k: v for k, v in self.kept.items() if k in keep or v.reading}
-
 
 
 __all__ = ["READERS", "Gone", "Issue", "Looks", "Own", "Reading", "entry", "trusted"]

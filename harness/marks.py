@@ -43,7 +43,9 @@ class Marks:
         if not found:
             return None
         name, instance, mac = found[-1]
-        return Mark(name, instance, instance == self.instance and hmac.compare_digest(mac, self.mac(name, where)))
+        return Mark(
+            name, instance, instance == self.instance and hmac.compare_digest(mac, self.mac(name, where))
+        )
 
     def token(self, attempt: str, incarnation: int) -> str:
         """The attempt's own token at the gateway."""

@@ -27,7 +27,12 @@ class Policy:
     max_open_reviews: int = 10
     effect_tries: int = 50
     quarantine_after: int = 5
-    priority_labels: tuple[str, ...] = ("priority:critical", "priority:high", "priority:medium", "priority:low")
+    priority_labels: tuple[str, ...] = (
+        "priority:critical",
+        "priority:high",
+        "priority:medium",
+        "priority:low",
+    )
     # retry
     retry_mode: str = "exponential"
     retry_initial_s: float = 1.0

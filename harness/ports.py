@@ -312,7 +312,9 @@ class Clone(Protocol):
         ...
 
     def look(self, base_sha: str) -> Result[WorkTree]: ...
-    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
+    def commit(
+        self, message: str, author: tuple[str, ...], at: float, base_sha: str
+    ) -> Result[Mapping[str, Any]]:
         """Commit all that changed; answers sha and whether anything differs from the base."""
         ...
 
@@ -325,7 +327,9 @@ class Clone(Protocol):
 class Archive(Protocol):
     """Where audit bundles go."""
 
-    def seal(self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]) -> Result[str]:
+    def seal(
+        self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]
+    ) -> Result[str]:
         """Write the bundle of an attempt once; answers its id. Again: the same id."""
         ...
 

@@ -142,10 +142,16 @@ class Ticker:
         status, not_before = o.status, o.not_before
         if status in ("ambiguous", "deferred"):
             nobody = rule(o.failure).counter is Counter.NOBODY if o.failure else False
-            if now - intent.begun_at > EFFECT_AGE_S or (not nobody and intent.tries + 1 >= policy.effect_tries):
+            if now - intent.begun_at > EFFECT_AGE_S or (
+                not nobody and intent.tries + 1 >= policy.effect_tries
+            ):
                 status = "failed"
-            backoff = Backoff(policy.retry_mode, policy.retry_initial_s, policy.retry_max_s, policy.retry_jitter_s)
-            not_before = max(not_before, now + (0.0 if o.absent else backoff.delay_s(intent.tries + 1, str(intent.n))))
+            backoff = Backoff(
+                policy.retry_mode, policy.retry_initial_s, policy.retry_max_s, policy.retry_jitter_s
+            )
+            not_before = max(
+                not_before, now + (0.0 if o.absent else backoff.delay_s(intent.tries + 1, str(intent.n)))
+            )
         body: dict[str, Any] = {"intent": intent.n, "effect": intent.effect.get("$", ""), "status": status}
         if o.value is not None:
             body["value"] = self.codec.encode(o.value)
@@ -201,7 +207,14 @@ class Ticker:
         return self._write(item, Draft("transition", body))
 
     def _transition(
-        self, at: str, event: str | None, to: str, why: str, note: Mapping[str, Any], begun: tuple[Any, ...], seen: Seen
+        self,
+        at: str,
+        event: str | None,
+        to: str,
+        why: str,
+        note: Mapping[str, Any],
+        begun: tuple[Any, ...],
+        seen: Seen,
     ) -> dict[str, Any]:
         return {
             "from": at,
@@ -264,7 +277,9 @@ class Ticker:
 
     def note_exception(self, item: Item[Any], text: str) -> Item[Any]:
         """A bug in one machine is a record of that machine."""
-        return self._write(item, Draft("outcome", {"intent": -1, "effect": "", "status": "exception", "detail": text[:4000]}))
+        return self._write(
+            item, Draft("outcome", {"intent": -1, "effect": "", "status": "exception", "detail": text[:4000]})
+        )
 
     def quarantine(self, item: Item[Any], text: str) -> Item[Any]:
         """Too many in a row: the machine takes the edge of an internal error and the others go on."""
@@ -284,7 +299,9 @@ def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) ->
     def fold_data(data: Any, r: Record) -> Any:
         if "start" in r.body:
             data = codec.decode(r.body["start"])
-        return kind.fold(data, replace(r, body=codec.decode({k: v for k, v in r.body.items() if k != "seen"})))
+        return kind.fold(
+            data, replace(r, body=codec.decode({k: v for k, v in r.body.items() if k != "seen"}))
+        )
 
     return fold(item, record, kind.data(), fold_data, codec.decode)
 

@@ -24,7 +24,11 @@ FLAGS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
     "-c", "commit.gpgSign=false", "-c", "core.quotePath=false", "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false",
 )  # fmt: skip
-OURS = (":(exclude,glob)**/.aider*", ":(exclude,glob)**/__pycache__/**", ":(exclude,glob)**/.opencode/.gitignore")
+OURS = (
+    ":(exclude,glob)**/.aider*",
+    ":(exclude,glob)**/__pycache__/**",
+    ":(exclude,glob)**/.opencode/.gitignore",
+)
 
 
 class GitFailed(Exception):
@@ -49,7 +53,9 @@ class WorkClone:
             "GIT_CONFIG_VALUE_0": str(folder),
         }
 
-    def _git(self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: Sequence[int] = (0,)) -> bytes:
+    def _git(
+        self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: Sequence[int] = (0,)
+    ) -> bytes:
         try:
             done = subprocess.run(
                 ("git", *FLAGS, *args), cwd=self.folder, env={**self._env, **(env or {})}, input=input,
@@ -87,7 +93,13 @@ class WorkClone:
                 return Ok(self._synced(what or "up to date", tip, ()))
             if self._dirty():
                 return Ok(self._synced("kept: uncommitted work", self._text("merge-base", tip, "HEAD"), ()))
-            self._git("merge", "--no-edit", "--no-ff" if not self._is_ancestor("HEAD", tip) else "--ff-only", tip, ok=(0, 1))
+            self._git(
+                "merge",
+                "--no-edit",
+                "--no-ff" if not self._is_ancestor("HEAD", tip) else "--ff-only",
+                tip,
+                ok=(0, 1),
+            )
             return Ok(self._synced("merged", tip, self._conflicts()))
         except GitFailed as e:
             return Err(Failure.INFRA_GATEWAY, str(e))
@@ -114,7 +126,9 @@ class WorkClone:
         return tuple(n.decode("utf-8", "replace") for n in raw.split(b"\0") if n)
 
     def _dirty(self) -> list[str]:
-        raw = self._git("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", ".", *OURS)
+        raw = self._git(
+            "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", ".", *OURS
+        )
         return [n[3:].decode("utf-8", "replace") for n in raw.split(b"\0") if n]
 
     def _on_branch(self) -> None:
@@ -128,24 +142,45 @@ class WorkClone:
         try:
             dirty = self._dirty()
             git_dir = self.folder / ".git"
-            busy = self._merging() or any((git_dir / n).exists() for n in ("rebase-merge", "rebase-apply", "index.lock"))
+            busy = self._merging() or any(
+                (git_dir / n).exists() for n in ("rebase-merge", "rebase-apply", "index.lock")
+            )
             ahead = int(self._text("rev-list", "--count", f"{base_sha}..HEAD"))
-            return Ok(WorkTree(self._text("rev-parse", "HEAD"), base_sha, len(dirty), tuple(dirty[:50]), ahead, busy))
+            return Ok(
+                WorkTree(
+                    self._text("rev-parse", "HEAD"), base_sha, len(dirty), tuple(dirty[:50]), ahead, busy
+                )
+            )
         except (GitFailed, ValueError) as e:
             return Err(Failure.INFRA_KILLED, str(e))
 
-    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
+    def commit(
+        self, message: str, author: tuple[str, ...], at: float, base_sha: str
+    ) -> Result[Mapping[str, Any]]:
         when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S+00:00")
         name, mail = (*author, "harness", "harness@localhost")[:2] if len(author) < 2 else author[:2]
-        who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in (("NAME", name), ("EMAIL", mail), ("DATE", when))}
+        who = {
+            f"GIT_{r}_{k}": v
+            for r in ("AUTHOR", "COMMITTER")
+            for k, v in (("NAME", name), ("EMAIL", mail), ("DATE", when))
+        }
         try:
             self._on_branch()
             self._git("add", "--all", "--", ".", *OURS)
             staged = self._git("diff", "--cached", "--name-only", "-z")
             if staged or self._merging():
-                self._git("commit", "--no-verify", "--cleanup=whitespace", "--file=-", input=message.encode(), env=who)
+                self._git(
+                    "commit",
+                    "--no-verify",
+                    "--cleanup=whitespace",
+                    "--file=-",
+                    input=message.encode(),
+                    env=who,
+                )
             sha = self._text("rev-parse", "HEAD")
-            same = self._text("rev-parse", f"{sha}^{{tree}}") == self._text("rev-parse", f"{base_sha}^{{tree}}")
+            same = self._text("rev-parse", f"{sha}^{{tree}}") == self._text(
+                "rev-parse", f"{base_sha}^{{tree}}"
+            )
             return Ok({"sha": sha, "changed": not same})
         except GitFailed as e:
             return Err(Failure.AGENT_FAILED, str(e))
@@ -163,7 +198,11 @@ class WorkClone:
         patches = self.audit / "patches"
         patches.mkdir(parents=True, exist_ok=True)
         index = {"GIT_INDEX_FILE": str(self.audit / "saved.index")}
-        who = {f"GIT_{r}_{k}": v for r in ("AUTHOR", "COMMITTER") for k, v in (("NAME", "harness"), ("EMAIL", "harness@localhost"))}
+        who = {
+            f"GIT_{r}_{k}": v
+            for r in ("AUTHOR", "COMMITTER")
+            for k, v in (("NAME", "harness"), ("EMAIL", "harness@localhost"))
+        }
         try:
             self._git("read-tree", "HEAD", env=index)
             self._git("add", "--all", "--", ".", *OURS, env=index)
@@ -174,7 +213,14 @@ class WorkClone:
             (patches / f"{name}.patch").write_bytes(patch)
             sha = self._text("commit-tree", tree, "-p", "HEAD", "-m", f"Saved work: {name}", env=who)
             self._git("update-ref", "refs/harness/saved", sha)
-            self._git("bundle", "create", "--quiet", str(patches / "saved.bundle"), "refs/harness/saved", f"^{base_sha}")
+            self._git(
+                "bundle",
+                "create",
+                "--quiet",
+                str(patches / "saved.bundle"),
+                "refs/harness/saved",
+                f"^{base_sha}",
+            )
             (self.audit / "saved.json").write_text(json.dumps({"sha": sha, "name": name}))
             return Ok({"saved": True, "sha": sha})
         except (GitFailed, OSError) as e:

@@ -15,14 +15,24 @@ IMAGE = "harness-worker:dev"
 
 
 @click.command(help="A release with five issues on a small project: no token, no model key, no network.")
-@click.option("--runtime", type=click.Choice(["auto", "docker", "process"]), default="auto", show_default=True)
-@click.option("--keep", metavar="DIR", default=None, help="Use this folder, and go on with the demo that is in it.")
+@click.option(
+    "--runtime", type=click.Choice(["auto", "docker", "process"]), default="auto", show_default=True
+)
+@click.option(
+    "--keep", metavar="DIR", default=None, help="Use this folder, and go on with the demo that is in it."
+)
 @click.option("--image", default=IMAGE, show_default=True, help="Worker image for --runtime docker.")
-@click.option("--crash", is_flag=True, help="Kill it at random moments, go on each time, compare with an undisturbed run.")
+@click.option(
+    "--crash",
+    is_flag=True,
+    help="Kill it at random moments, go on each time, compare with an undisturbed run.",
+)
 @click.option("--kills", default=6, show_default=True, help="How often --crash kills.")
 @click.option("--seed", default=None, type=int, help="Seed of --crash; a new one each time when not given.")
 @json_option
-def command(runtime: str, keep: str | None, image: str, crash: bool, kills: int, seed: int | None, as_json: bool) -> int:
+def command(
+    runtime: str, keep: str | None, image: str, crash: bool, kills: int, seed: int | None, as_json: bool
+) -> int:
     chosen, why = choose(runtime, image)
     click.echo(f"harness demo: {why}", err=True)
     folder = Path(keep).absolute() if keep else Path(tempfile.mkdtemp(prefix="harness-demo-"))
@@ -41,7 +51,9 @@ def choose(runtime: str, image: str) -> tuple[str, str]:
     from harness.core.result import Err, Ok
     from harness.loop import SteadyClock
 
-    docker = DockerRuntime(data=Path("/nonexistent"), instance="demo", repo_key="acme/tally", clock=SteadyClock())
+    docker = DockerRuntime(
+        data=Path("/nonexistent"), instance="demo", repo_key="acme/tally", clock=SteadyClock()
+    )
     probed = docker.probe()
     found = docker.image(image) if isinstance(probed, Ok) else probed
     if isinstance(found, Ok):

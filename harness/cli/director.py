@@ -13,14 +13,20 @@ import click
 from harness.cli.common import config_option, emit, json_option, load_config
 
 
-@click.command(help="Run the director until it is told to stop (SIGTERM leaves the workers running for the next start).")
+@click.command(
+    help="Run the director until it is told to stop (SIGTERM leaves the workers running for the next start)."
+)
 @config_option
 @click.option("--once", is_flag=True, help="End after one look and what it begins.")
 @click.option("--until-idle", is_flag=True, help="End when nothing more can be done without a person.")
 @click.option("--dry-run", is_flag=True, help="Write nothing outside; show what would be written.")
-@click.option("--take-over", is_flag=True, help="Take a data folder whose owner on another host is surely gone.")
+@click.option(
+    "--take-over", is_flag=True, help="Take a data folder whose owner on another host is surely gone."
+)
 @json_option
-def command(config: str | None, once: bool, until_idle: bool, dry_run: bool, take_over: bool, as_json: bool) -> int:
+def command(
+    config: str | None, once: bool, until_idle: bool, dry_run: bool, take_over: bool, as_json: bool
+) -> int:
     from harness.compose import director
 
     running = director.start(load_config(config), dry=dry_run, report=_report, take_over=take_over)
@@ -33,7 +39,11 @@ def command(config: str | None, once: bool, until_idle: bool, dry_run: bool, tak
 
 def _report(machine: str, item: Any, text: str) -> None:
     stamp = time.strftime("%H:%M:%S")
-    print(f"{stamp} {machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}", file=sys.stderr, flush=True)
+    print(
+        f"{stamp} {machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _drive(running: Any, once: bool, until_idle: bool, dry_run: bool, as_json: bool) -> int:

@@ -33,7 +33,9 @@ class Archive:
     clock: Clock
     redact: Callable[[bytes], bytes]
 
-    def seal(self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]) -> Result[str]:
+    def seal(
+        self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]
+    ) -> Result[str]:
         from harness.audit.bundle import blobs_of, seal
         from harness.audit.files import AuditError
 
@@ -72,7 +74,11 @@ def _logs(folder: Path, logs: Mapping[str, bytes]) -> dict[str, Path]:
     for name, data in logs.items():
         parts["build.log"].append(f"== {name}\n".encode() + data)
     jobs = folder / "audit" / "jobs"
-    runs = sorted((p for p in jobs.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime) if jobs.is_dir() else []
+    runs = (
+        sorted((p for p in jobs.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        if jobs.is_dir()
+        else []
+    )
     for run in runs[:RUNS_LIMIT]:
         data = places.read(run / "output.log", LOG_LIMIT_BYTES) or b""
         kind = "test.log" if (folder / "audit" / "runs" / run.name).is_dir() else "agent.log"
@@ -86,5 +92,7 @@ def _logs(folder: Path, logs: Mapping[str, bytes]) -> dict[str, Path]:
     for name in ("ledger", "patches"):
         for source in (folder / "audit" / name, folder / name):
             if source.is_dir() and not source.is_symlink():
-                made[name if source.parent == folder else f"{name}/worker" if name == "ledger" else name] = source
+                made[name if source.parent == folder else f"{name}/worker" if name == "ledger" else name] = (
+                    source
+                )
     return made

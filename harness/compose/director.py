@@ -25,8 +25,8 @@ from harness.adapters.store.lease import Lease, instance_id
 from harness.adapters.store.sql import SqlStore
 from harness.compose.archive import Archive
 from harness.compose.dry import DryForge, DryRepo
-from harness.config.models import Config
 from harness.config import policy as policy_of
+from harness.config.models import Config
 from harness.config.reader import parse_repository
 from harness.core.budget import Limits as BudgetLimits
 from harness.core.redact import Redactor
@@ -97,7 +97,11 @@ class InForce:
         """Take what the default branch's `.harness.toml` says now. A broken one keeps the last good one."""
         if raw != self.repository:
             self.repository = raw
-            config = self.config.with_repository(parse_repository(raw.encode(), ".harness.toml")) if raw else self.config
+            config = (
+                self.config.with_repository(parse_repository(raw.encode(), ".harness.toml"))
+                if raw
+                else self.config
+            )
             self.policy = policy_of(config, **self.found)
 
 
@@ -105,7 +109,9 @@ def local(url: str) -> bool:
     return (urlsplit(url).hostname or "") in LOCAL_HOSTS or url.startswith("file:")
 
 
-def pick_runtime(config: Config, data: Path, instance: str, clock: SteadyClock, env: Mapping[str, str]) -> tuple[Runtime, str, str]:
+def pick_runtime(
+    config: Config, data: Path, instance: str, clock: SteadyClock, env: Mapping[str, str]
+) -> tuple[Runtime, str, str]:
     """The runtime, its name, and one line about it. `auto` is docker when an engine answers and an image is named."""
     wanted = config.containers.runtime
     if wanted in ("auto", "docker"):
@@ -120,7 +126,9 @@ def pick_runtime(config: Config, data: Path, instance: str, clock: SteadyClock, 
         if isinstance(probed, Ok) and (config.containers.image or wanted == "docker"):
             return docker, "docker", probed.value
         if wanted == "docker":
-            raise StartError(f"no container engine answers: {_why(probed)}; start one, or set containers.runtime")
+            raise StartError(
+                f"no container engine answers: {_why(probed)}; start one, or set containers.runtime"
+            )
     from harness.adapters.process import ProcessRuntime
 
     if not local(config.forge.url) and not env.get("HARNESS_UNSAFE_PROCESS"):
@@ -172,7 +180,9 @@ def _start(
     token = config.forge.token
     token.read(env)
     store = SqlStore.open(config.store_path, clock=clock, code=__version__)
-    governor = Governor(store.get, store.put, clock, budgets(config), config.budget.github.max_concurrent_requests)
+    governor = Governor(
+        store.get, store.put, clock, budgets(config), config.budget.github.max_concurrent_requests
+    )
     redactor = Redactor(tuple(s for s in (_quiet(token, env), _quiet(config.budget.model.key, env)) if s))
     forge = forge_of(config, governor, clock, store, env)
     repo = GitRepo(
@@ -234,10 +244,14 @@ def budgets(config: Config) -> dict[str, BudgetLimits]:
     }
 
 
-def forge_of(config: Config, governor: Governor, clock: SteadyClock, store: SqlStore, env: Mapping[str, str]) -> Any:
+def forge_of(
+    config: Config, governor: Governor, clock: SteadyClock, store: SqlStore, env: Mapping[str, str]
+) -> Any:
     from harness.adapters.github import GitHubForge
 
-    url = "https://api.github.com" if config.forge.url.rstrip("/") == "https://github.com" else config.forge.url
+    url = (
+        "https://api.github.com" if config.forge.url.rstrip("/") == "https://github.com" else config.forge.url
+    )
     return GitHubForge(
         url, config.forge.repo, lambda: config.forge.token.read(env), governor, clock,
         label=config.forge.label_prefix, timeout_s=config.forge.timeout_seconds, remember=store,
@@ -295,7 +309,11 @@ def runtime_dir(data: Path) -> Path:
     import tempfile
 
     short = hashlib.sha256(str(data).encode()).hexdigest()[:10]
-    base = Path("/run") if os.geteuid() == 0 else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    base = (
+        Path("/run")
+        if os.geteuid() == 0
+        else Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    )
     folder = base / f"harness-{short}"
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     return folder
@@ -361,7 +379,9 @@ def _loop(
     boundary: Callable[[str], None], report: Callable[[str, Any, str], None],
 ) -> Loop:  # fmt: skip
     items: dict[str, Any] = {}
-    own = Own(world, items, lambda: running.signals[0] if running.signals else "", lambda: limited(running.governor))
+    own = Own(
+        world, items, lambda: running.signals[0] if running.signals else "", lambda: limited(running.governor)
+    )
     looks = Looks(world, own, pools.start, lambda head: rhythm(head, force.policy), wake.set)
     ticker = Ticker(world, looks, Performer(pools, wake.set), perform, world.policy, boundary)
 
@@ -388,13 +408,18 @@ def _repository_file(world: World, force: InForce, refs: Mapping[str, str]) -> N
         try:
             force.use_repository((found.value or b"").decode("utf-8", "replace"))
         except ConfigError as e:
-            print(f"harness: .harness.toml at {tip[:12]}: {e}; the last good one stays in force", file=sys.stderr)
+            print(
+                f"harness: .harness.toml at {tip[:12]}: {e}; the last good one stays in force",
+                file=sys.stderr,
+            )
 
 
 def limited(governor: Governor) -> tuple[Limited, ...]:
     """The resources that somebody asked us to leave alone, and until when."""
     resources = governor.snapshot()["resources"]
-    return tuple(Limited(k, r["closed_until"], "asked to slow down") for k, r in resources.items() if r["closed_until"])
+    return tuple(
+        Limited(k, r["closed_until"], "asked to slow down") for k, r in resources.items() if r["closed_until"]
+    )
 
 
 def rhythm(head: str, policy: Policy) -> float:
@@ -433,7 +458,9 @@ def _adopt(running: Running) -> None:
     published = [i for i in loop.items.values() if "/release/" in i.id and i.state == "PUBLISHED"]
     newest = max(published, key=lambda i: i.entered_at, default=None)
     image = world.policy().image
-    world.gateway.publish(News(newest.data.tag if newest else "", newest.data.merge_sha if newest else "", image))
+    world.gateway.publish(
+        News(newest.data.tag if newest else "", newest.data.merge_sha if newest else "", image)
+    )
     repo = running.config.forge.repo.lower()
     running.machine = f"{repo}/director/{world.epoch}"
     loop.items[running.machine] = loop.ticker.open(running.machine, Director(repo, before, head))

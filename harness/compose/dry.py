@@ -38,7 +38,9 @@ class DryForge:
         if isinstance(issue, Gone):
             return issue
         add, gone = self._labels.get(issue.number, (set(), set()))
-        labels = tuple(x for x in issue.labels if x not in gone) + tuple(x for x in add if x not in issue.labels)
+        labels = tuple(x for x in issue.labels if x not in gone) + tuple(
+            x for x in add if x not in issue.labels
+        )
         return replace(issue, labels=labels, open=issue.open and issue.number not in self._closed)
 
     def issues(self) -> Result[Any]:
@@ -103,7 +105,17 @@ class DryForge:
 
     def open_pull(self, head: str, base: str, title: str, body: str, draft: bool = False) -> Result[Pull]:
         self._note("open pull", head=head, base=base, title=title, body=body)
-        made = Pull(PULL_NUMBER + len(self._pulls), head, base, self.repo.moved.get(f"refs/heads/{head}", ""), True, False, title=title, body=body, draft=draft)
+        made = Pull(
+            PULL_NUMBER + len(self._pulls),
+            head,
+            base,
+            self.repo.moved.get(f"refs/heads/{head}", ""),
+            True,
+            False,
+            title=title,
+            body=body,
+            draft=draft,
+        )
         self._pulls[made.number] = made
         return Ok(made)
 

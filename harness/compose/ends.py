@@ -37,10 +37,18 @@ def idle(running: Running) -> bool:
     director = items[running.machine]
     if director.state == "SELF_REVIEW":
         return all(i.open_intent is None for i in items.values())
-    if director.state != "MONITOR" or _live(running) or any(i.open_intent for k, i in items.items() if k not in running.loop.out):
+    if (
+        director.state != "MONITOR"
+        or _live(running)
+        or any(i.open_intent for k, i in items.items() if k not in running.loop.out)
+    ):
         return False
     tickets = [i for k, i in items.items() if "/ticket/" in k]
-    moving = [i for k, i in items.items() if "/release/" in k and i.state not in ("OPEN", "PUBLISHED", "ABANDONED", "NEEDS_PERSON")]
+    moving = [
+        i
+        for k, i in items.items()
+        if "/release/" in k and i.state not in ("OPEN", "PUBLISHED", "ABANDONED", "NEEDS_PERSON")
+    ]
     waits = all(i.state == "MERGING" and i.data.waits for i in moving)
     landed = any(t.state == "LANDED" for t in tickets)
     waiting = any(t.state in ("WAITING", "REVIEWING") for t in tickets)
@@ -54,7 +62,10 @@ def summary(running: Running) -> dict[str, Any]:
     return {
         "epoch": running.world.epoch,
         "state": items[running.machine].state,
-        "tickets": [{"issue": t.issue, "state": t.state, "pull": t.pull, "reason": t.detail or t.doing} for t in tickets],
+        "tickets": [
+            {"issue": t.issue, "state": t.state, "pull": t.pull, "reason": t.detail or t.doing}
+            for t in tickets
+        ],
         "releases": [{"version": r.data.version, "state": r.state, "tag": r.data.tag} for r in releases],
         "reasons": dict(items[running.machine].data.reasons),
         "requests": dict(running.world.forge.counts()) if running.world.forge else {},

@@ -36,7 +36,9 @@ from harness.tick import Ticker
 
 FINAL = {"DONE": 0}
 FATAL_CODE, PERSON_CODE, BUG_CODE, STOP_CODE = 10, 11, 70, 143
-PERSON = frozenset({"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"})
+PERSON = frozenset(
+    {"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"}
+)
 FLUSH_S = 15.0
 RHYTHM_S = 0.3
 
@@ -100,7 +102,14 @@ def work(env: Mapping[str, str]) -> int:
     )  # fmt: skip
     machine = f"{policy.repo}/worker/{place.attempt}"
     store.append(
-        FileStore.open(place.audit, clock=clock, code=__version__, epoch=place.incarnation, machine=machine, on_append=bus.record)
+        FileStore.open(
+            place.audit,
+            clock=clock,
+            code=__version__,
+            epoch=place.incarnation,
+            machine=machine,
+            on_append=bus.record,
+        )
     )
     forwarder = Forwarder(place.socket / "gateway.sock", token, place.incarnation)
     forwarder.start()
@@ -152,12 +161,23 @@ def _beat(bus: BusClient, item: Any, final: str) -> None:
     d: Worker = item.data
     bus.beat(
         item.state,
-        {"final": final, "reason": d.detail or d.summary, "failure": d.failure if final != "DONE" else "", "counters": dict(d.counters)},
+        {
+            "final": final,
+            "reason": d.detail or d.summary,
+            "failure": d.failure if final != "DONE" else "",
+            "counters": dict(d.counters),
+        },
     )
 
 
 def _end(
-    world: World, loop: Loop, machine: str, bus: BusClient, forwarder: Forwarder, code: list[int], stopped: bool
+    world: World,
+    loop: Loop,
+    machine: str,
+    bus: BusClient,
+    forwarder: Forwarder,
+    code: list[int],
+    stopped: bool,
 ) -> int:
     item = loop.items[machine]
     assert world.clone is not None and world.runtime is not None

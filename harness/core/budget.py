@@ -56,7 +56,9 @@ class Budget:
         kept = tuple(g for g in self.grants if g > now - HOUR_S)
         return replace(self, grants=(*kept, now)), None
 
-    def penalty(self, now: float, retry_after_s: float | None = None, reset_at: float | None = None) -> Budget:
+    def penalty(
+        self, now: float, retry_after_s: float | None = None, reset_at: float | None = None
+    ) -> Budget:
         """The forge said "not now". Its own words win; without them the cool-down doubles with every strike.
         (GitHub's documentation: wait Retry-After; else until the reset; else at least a minute, then longer.)"""
         strikes = self.strikes + 1

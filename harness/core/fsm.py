@@ -87,7 +87,9 @@ def table(
     """Build and check a table; raises `TableError` with one clear line naming the states."""
     names = tuple(str(s.value) for s in states)
     frozen_rows = {
-        str(s): Row(r.begin, r.watch, MappingProxyType({str(e): str(t) for e, t in r.moves.items()}), r.within)
+        str(s): Row(
+            r.begin, r.watch, MappingProxyType({str(e): str(t) for e, t in r.moves.items()}), r.within
+        )
         for s, r in rows.items()
     }
     made = Table(

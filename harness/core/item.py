@@ -82,7 +82,9 @@ class Item(Generic[D]):
 FoldData = Callable[[Any, Record], Any]
 
 
-def fold(item: Item[Any] | None, record: Record, data: Any, fold_data: FoldData, decode: Callable[[Any], Any]) -> Item[Any]:
+def fold(
+    item: Item[Any] | None, record: Record, data: Any, fold_data: FoldData, decode: Callable[[Any], Any]
+) -> Item[Any]:
     """The item after one more record. `data` is the empty data of a machine that has no record yet."""
     old = item or Item(record.machine, "", data)
     body = record.body

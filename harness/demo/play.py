@@ -110,17 +110,31 @@ def play() -> dict[str, Any]:
     }
     return {
         "issues": {
-            "1": [{"say": "Words are compared in lower case.", "write": {"tally/words.py": WORDS, "tests/test_case.py": CASE_TEST}}],
+            "1": [
+                {
+                    "say": "Words are compared in lower case.",
+                    "write": {"tally/words.py": WORDS, "tests/test_case.py": CASE_TEST},
+                }
+            ],
             "2": [
-                {"say": "Added longest().", "write": {"tally/longest.py": LONGEST_WRONG, "tests/test_longest.py": LONGEST_TEST}},
-                {"say": "The first of equals wins, and nothing gives an empty word.", "write": {"tally/longest.py": LONGEST}},
+                {
+                    "say": "Added longest().",
+                    "write": {"tally/longest.py": LONGEST_WRONG, "tests/test_longest.py": LONGEST_TEST},
+                },
+                {
+                    "say": "The first of equals wins, and nothing gives an empty word.",
+                    "write": {"tally/longest.py": LONGEST},
+                },
             ],
             "3": [failing],
             "4": [
                 {"say": "I need to know the separator.", "question": QUESTION},
                 {
                     "say": "A tab, as answered.",
-                    "write": {"tally/report.py": REPORT.format(separator="\t"), "tests/test_report.py": REPORT_TEST},
+                    "write": {
+                        "tally/report.py": REPORT.format(separator="\t"),
+                        "tests/test_report.py": REPORT_TEST,
+                    },
                 },
             ],
             "5": [{"say": "An example in the README.", "write": {"README.md": README}}],

@@ -47,7 +47,9 @@ def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
         "left_over": left,
         "data": str(demo.folder),
     }  # fmt: skip
-    document["ok"] = bool(tag and sha and landed and not left and passes(_bare(demo), tag) and _on_default(demo, sha))
+    document["ok"] = bool(
+        tag and sha and landed and not left and passes(_bare(demo), tag) and _on_default(demo, sha)
+    )
     return document
 
 
@@ -57,7 +59,9 @@ def _bare(demo: Demo) -> Path:
 
 
 def git(repo: Path, *args: str) -> str:
-    done = subprocess.run(["git", "--git-dir", str(repo), *args], capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(
+        ["git", "--git-dir", str(repo), *args], capture_output=True, text=True, check=False, timeout=30
+    )
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -68,7 +72,9 @@ def _on_default(demo: Demo, sha: str) -> bool:
 def passes(repo: Path, tag: str) -> bool:
     """Whether the tag's own tree passes the project's own tests."""
     with tempfile.TemporaryDirectory(prefix="harness-demo-") as folder:
-        tar = subprocess.run(["git", "--git-dir", str(repo), "archive", tag], capture_output=True, check=False, timeout=30)
+        tar = subprocess.run(
+            ["git", "--git-dir", str(repo), "archive", tag], capture_output=True, check=False, timeout=30
+        )
         if tar.returncode != 0:
             return False
         subprocess.run(["tar", "-x", "-C", folder], input=tar.stdout, check=True, timeout=30)
@@ -83,9 +89,15 @@ def leftovers(demo: Demo, running: Any) -> list[str]:
     left += [f"job {j.name}" for j in jobs.value] if isinstance(jobs, Ok) else ["jobs: unknown"]
     data = running.world.data
     for part in ("attempts", "gates"):
-        left += [f"{part}/{p.name}" for p in sorted((data / part).glob("*"))] if (data / part).is_dir() else []
+        left += (
+            [f"{part}/{p.name}" for p in sorted((data / part).glob("*"))] if (data / part).is_dir() else []
+        )
     refs = git(_bare(demo), "for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
-    deferred = {f"refs/heads/agent/{i.data.issue}" for k, i in running.loop.items.items() if "/ticket/" in k and i.state == "DEFERRED"}
+    deferred = {
+        f"refs/heads/agent/{i.data.issue}"
+        for k, i in running.loop.items.items()
+        if "/ticket/" in k and i.state == "DEFERRED"
+    }
     left += [r for r in refs if r != "refs/heads/main" and r not in deferred]
     return left
 

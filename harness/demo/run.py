@@ -47,7 +47,12 @@ class Demo:
         kept = self.folder / "demo.json"
         self.state = json.loads(kept.read_text()) if kept.is_file() else {}
         if not self.state:
-            self.state = {"port": 0, "bot": secrets.token_hex(20), "ada": secrets.token_hex(20), "began": time.time()}
+            self.state = {
+                "port": 0,
+                "bot": secrets.token_hex(20),
+                "ada": secrets.token_hex(20),
+                "began": time.time(),
+            }
         if not self.state.get("seeded"):
             users = (
                 User("acme", role="admin"), User("harness-bot", self.state["bot"], "admin"), User("ada", self.state["ada"], "write"),
@@ -142,7 +147,11 @@ class Demo:
     def _over(running: Any) -> bool:
         items = running.loop.items
         published = any("/release/" in k and i.state == "PUBLISHED" for k, i in items.items())
-        return published and items[running.machine].state == "SELF_REVIEW" and all(i.open_intent is None for k, i in items.items() if k not in running.loop.out)
+        return (
+            published
+            and items[running.machine].state == "SELF_REVIEW"
+            and all(i.open_intent is None for k, i in items.items() if k not in running.loop.out)
+        )
 
     def _report(self, machine: str, item: Any, text: str) -> None:
         if text and text != "opened":

@@ -13,7 +13,9 @@ from harness.machines.release.table import KIND as RELEASE
 from harness.machines.ticket.table import KIND as TICKET
 from harness.machines.worker.table import KIND as WORKER
 
-KINDS: Mapping[str, Kind] = MappingProxyType({k.name: k for k in (DIRECTOR, TICKET, ATTEMPT, RELEASE, WORKER)})
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {k.name: k for k in (DIRECTOR, TICKET, ATTEMPT, RELEASE, WORKER)}
+)
 CODEC: Codec = codec(*(k.data for k in KINDS.values()))
 
 

@@ -17,8 +17,8 @@ from harness.core.journal import Record
 from harness.core.result import Err, Ok, Pass, Result
 from harness.domain import VALUES, Unknown
 from harness.effects import EFFECTS
-from harness.policy import Policy
 from harness.policy import VALUES as POLICY_VALUES
+from harness.policy import Policy
 
 NOT_ASKED = Unknown("not read yet")
 

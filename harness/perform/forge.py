@@ -133,7 +133,11 @@ def edit_pull(e: fx.EditPull, world: World) -> Outcome:
     pull = found.value
     if pull.merged or (not pull.open and e.state != "open"):
         return Outcome.done({"number": pull.number, "skipped": "it is closed"})
-    body = marked(e.body, f"release-{pull.head}".replace("/", "-"), f"pull/{pull.head}", world) if e.body else None
+    body = (
+        marked(e.body, f"release-{pull.head}".replace("/", "-"), f"pull/{pull.head}", world)
+        if e.body
+        else None
+    )
     same = (
         (body is None or pull.body.strip() == body.strip())
         and (not e.base or pull.base == e.base)
@@ -142,7 +146,9 @@ def edit_pull(e: fx.EditPull, world: World) -> Outcome:
     )
     if same:
         return Outcome.done({"number": pull.number})
-    edited = forge.edit_pull(e.number, title=e.title or None, body=body, base=e.base or None, state=e.state or None)
+    edited = forge.edit_pull(
+        e.number, title=e.title or None, body=body, base=e.base or None, state=e.state or None
+    )
     return from_result(edited, world.clock.now(), lambda p: {"number": p.number})
 
 
@@ -155,7 +161,9 @@ def merge_pull(e: fx.MergePull, world: World) -> Outcome:
         return from_result(found, world.clock.now())
     merged = forge.merge_pull(e.number, e.sha, e.method, e.title, "")
     if isinstance(merged, Err) and merged.failure == Failure.POLICY_VIOLATION:
-        return Outcome("deferred", None, Failure.FORGE_DOWN, f"the forge does not allow the merge now: {merged.detail}")
+        return Outcome(
+            "deferred", None, Failure.FORGE_DOWN, f"the forge does not allow the merge now: {merged.detail}"
+        )
     return from_result(merged, world.clock.now(), lambda sha: {"sha": sha})
 
 
@@ -164,7 +172,9 @@ def set_status(e: fx.SetStatus, world: World) -> Outcome:
     found = forge.checks(e.sha)
     if isinstance(found, Ok) and any(c.name == e.context and c.state == e.state for c in found.value):
         return Outcome.done({})
-    return from_result(forge.set_status(e.sha, e.context, e.state, e.description), world.clock.now(), lambda _: {})
+    return from_result(
+        forge.set_status(e.sha, e.context, e.state, e.description), world.clock.now(), lambda _: {}
+    )
 
 
 def publish_release(e: fx.PublishRelease, sent: Sent, world: World) -> Outcome:
@@ -177,7 +187,9 @@ def publish_release(e: fx.PublishRelease, sent: Sent, world: World) -> Outcome:
         return found
 
     def act() -> Outcome:
-        return from_result(forge.create_release(e.tag, e.title, world.redact(e.body), e.sha), world.clock.now())
+        return from_result(
+            forge.create_release(e.tag, e.title, world.redact(e.body), e.sha), world.clock.now()
+        )
 
     done = _keyed(look, act, sent, world)
     if done.status != "done":

@@ -84,7 +84,9 @@ def land(e: fx.Land, world: World) -> Outcome:
 
 
 def tag(e: fx.Tag, world: World) -> Outcome:
-    return from_result(_repo(world).push(f"refs/tags/{e.name}", e.sha, None), world.clock.now(), lambda s: {"sha": s})
+    return from_result(
+        _repo(world).push(f"refs/tags/{e.name}", e.sha, None), world.clock.now(), lambda s: {"sha": s}
+    )
 
 
 def publish(e: fx.Publish, world: World) -> Outcome:
@@ -98,7 +100,9 @@ def publish(e: fx.Publish, world: World) -> Outcome:
     if not isinstance(imported, Ok):
         return from_result(imported, now)
     if not imported.value.files:
-        return Outcome.failed(Failure.AGENT_NO_CHANGES, "the published commit changes nothing against its base")
+        return Outcome.failed(
+            Failure.AGENT_NO_CHANGES, "the published commit changes nothing against its base"
+        )
     wrong = world.screen(imported.value)
     if wrong:
         return Outcome.failed(Failure.POLICY_VIOLATION, wrong)
@@ -145,9 +149,15 @@ def discard(e: fx.Discard, world: World) -> Outcome:
     gone = _repo(world).discard(places.clone_dir(world.data, e.attempt))
     if isinstance(gone, Err):
         purge = getattr(world.runtime, "purge", None)
-        purged = purge(places.clone_dir(world.data, e.attempt), world.policy().image) if purge is not None else None
+        purged = (
+            purge(places.clone_dir(world.data, e.attempt), world.policy().image)
+            if purge is not None
+            else None
+        )
         if isinstance(purged, Pass):
-            return Outcome("later", detail="cleaning up what a worker left", not_before=world.clock.now() + 1.0)
+            return Outcome(
+                "later", detail="cleaning up what a worker left", not_before=world.clock.now() + 1.0
+            )
         if isinstance(purged, Ok):
             gone = _repo(world).discard(places.clone_dir(world.data, e.attempt))
     if isinstance(gone, Err):
@@ -168,4 +178,9 @@ def keep_work(e: fx.KeepWork, world: World) -> Outcome:
     kept = repo.import_bundle(bundle, sha, e.base).bind(
         lambda i: repo.keep(f"refs/harness/saved/{e.attempt}", i.sha)
     )
-    return Outcome.done({"kept": sha if isinstance(kept, Ok) else "", "why": "" if isinstance(kept, Ok) else json.dumps(str(kept))[:500]})
+    return Outcome.done(
+        {
+            "kept": sha if isinstance(kept, Ok) else "",
+            "why": "" if isinstance(kept, Ok) else json.dumps(str(kept))[:500],
+        }
+    )

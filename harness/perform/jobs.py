@@ -43,7 +43,9 @@ def _prepared(name: str) -> tuple[Mount, ...]:
 def _start(job: Job, world: World) -> Outcome:
     started = _runtime(world).start(job)
     return from_result(
-        started, world.clock.now(), lambda s: {"engine": s.engine, "image": s.image or job.image, "phase": s.phase}
+        started,
+        world.clock.now(),
+        lambda s: {"engine": s.engine, "image": s.image or job.image, "phase": s.phase},
     )
 
 
@@ -61,7 +63,9 @@ def start_gate(e: fx.StartGate, world: World) -> Outcome:
     if not isinstance(made, Ok):
         return from_result(made, world.clock.now())
     places.own(folder / "tree", world)
-    return _start(_commands_job(e.name, "gate", f"gates/{e.name}", e.commands, e.image, e.prepare, world), world)
+    return _start(
+        _commands_job(e.name, "gate", f"gates/{e.name}", e.commands, e.image, e.prepare, world), world
+    )
 
 
 def _commands_job(
@@ -98,7 +102,11 @@ def end_gate(e: fx.EndGate, world: World) -> Outcome:
     if status is not None and status.phase == "EXITED" and status.exit is not None:
         log = runtime.log(e.name, LOG_TAIL_BYTES)
         text = log.value.decode("utf-8", "replace") if isinstance(log, Ok) else ""
-        verdict = {"verdict": "green" if status.exit == 0 else "red", "exit": status.exit, "log_tail": world.redact(text)}
+        verdict = {
+            "verdict": "green" if status.exit == 0 else "red",
+            "exit": status.exit,
+            "log_tail": world.redact(text),
+        }
         world.store.put(f"gate/{e.name}", verdict)
     removed = runtime.remove(e.name)
     if not isinstance(removed, Ok):
@@ -124,7 +132,9 @@ def start_prepare(e: fx.StartPrepare, world: World) -> Outcome:
         return from_result(made, world.clock.now())
     places.own(folder / "tree", world)
     places.make(folder / "files", world)
-    return _start(_commands_job(e.name, "prepare", f"prepared/{e.name}", e.commands, e.image, "", world), world)
+    return _start(
+        _commands_job(e.name, "prepare", f"prepared/{e.name}", e.commands, e.image, "", world), world
+    )
 
 
 def _end_prepare(name: str, world: World) -> Outcome | None:
@@ -158,7 +168,10 @@ def start_worker(e: fx.StartWorker, world: World) -> Outcome:
         "HARNESS_PREPARED": PREPARED,
         "HOME": HOME,
     }
-    return _start(_attempt_job(e.name, "worker", e.attempt, e.image, env, ("worker",), str(socket), e.prepare, world), world)
+    return _start(
+        _attempt_job(e.name, "worker", e.attempt, e.image, env, ("worker",), str(socket), e.prepare, world),
+        world,
+    )
 
 
 def _attempt_job(
@@ -196,7 +209,10 @@ def start_harvest(e: fx.StartHarvest, world: World) -> Outcome:
         "HARNESS_BRIEF": f"{IN}/brief.json",
         "HOME": "/tmp",
     }
-    return _start(_attempt_job(e.name, "harvest", e.attempt, e.image, env, ("worker", "--harvest"), "", "", world), world)
+    return _start(
+        _attempt_job(e.name, "harvest", e.attempt, e.image, env, ("worker", "--harvest"), "", "", world),
+        world,
+    )
 
 
 def stop(name: str, grace_s: float, world: World) -> Outcome:

@@ -49,7 +49,9 @@ def seal_bundle(e: fx.SealBundle, world: World) -> Outcome:
     spent = dict(world.gateway.spent(e.attempt))
     meta = {**dict(e.meta), "cost": spent, "sealed_at": world.clock.now()}
     sealed = world.archive.seal(e.attempt, str(e.meta.get("machine", "")), meta, logs)
-    return from_result(sealed, world.clock.now(), lambda audit: {"audit": audit, "cost_usd": spent.get("usd", 0.0)})
+    return from_result(
+        sealed, world.clock.now(), lambda audit: {"audit": audit, "cost_usd": spent.get("usd", 0.0)}
+    )
 
 
 def feed(items: Iterable[Item[Any]], world: World) -> None:

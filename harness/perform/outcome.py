@@ -69,7 +69,9 @@ def from_result(result: Result[Any], now: float, make: Callable[[Any], Any] = la
         return Outcome("later", detail=result.detail, not_before=result.not_before or now + 1.0)
     if result.maybe:
         return Outcome("ambiguous", None, result.failure, result.detail, result.not_before or 0.0, 0, now)
-    if result.failure in PASSING or (rule(result.failure).counter is Counter.NOBODY and rule(result.failure).retried):
+    if result.failure in PASSING or (
+        rule(result.failure).counter is Counter.NOBODY and rule(result.failure).retried
+    ):
         return Outcome("deferred", None, result.failure, result.detail, result.not_before or 0.0)
     return Outcome.failed(result.failure, result.detail)
 
@@ -95,7 +97,15 @@ def keyed(
     if not isinstance(found, Ok):
         bad = from_result(found, now)
         keep = sent.at if bad.status in ("ambiguous", "deferred") else None
-        return Outcome("deferred" if bad.status == "ambiguous" else bad.status, None, bad.failure, bad.detail, bad.not_before, 0, keep)
+        return Outcome(
+            "deferred" if bad.status == "ambiguous" else bad.status,
+            None,
+            bad.failure,
+            bad.detail,
+            bad.not_before,
+            0,
+            keep,
+        )
     if found.value is not NOT_THERE:
         return Outcome.done(found.value)
     if lags and sent.at is not None and sent.absent + 1 < lag_reads:

@@ -73,8 +73,19 @@ def start_validation(e: fx.StartValidation, world: World) -> Outcome:
     folder = world.data / RUNS / e.run
     places.write(folder / "commands.json", json.dumps(list(e.commands)).encode())
     argv = jobs.commands_argv(world.tools, str(folder / "result.json"), str(folder / "commands.json"))
-    env = {"HOME": "/tmp", "HARNESS_PREPARED": str(_brief(world).get("prepared", "")), "PYTHONDONTWRITEBYTECODE": "1"}
-    job = Job(name=e.run, argv=argv, role="gate", env=env, workdir=_brief(world)["workspace"], limits=jobs.limits(world))
+    env = {
+        "HOME": "/tmp",
+        "HARNESS_PREPARED": str(_brief(world).get("prepared", "")),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    job = Job(
+        name=e.run,
+        argv=argv,
+        role="gate",
+        env=env,
+        workdir=_brief(world)["workspace"],
+        limits=jobs.limits(world),
+    )
     return from_result(world.runtime.start(job), world.clock.now(), lambda _: {})
 
 

@@ -45,7 +45,9 @@ def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
     effects: tuple[Effect, ...] = ()
     if ask.kind == "publish":
         args = ask.args
-        effects = (Publish(d.code, d.issue, str(args["sha"]), str(args["base_sha"]), d.branch, str(args["bundle"])),)
+        effects = (
+            Publish(d.code, d.issue, str(args["sha"]), str(args["base_sha"]), d.branch, str(args["bundle"])),
+        )
     elif ask.kind == "open_pull" and d.head and d.purpose == "issue":
         effects = (OpenPull(d.branch, d.base, d.pull_title, d.pull_body, f"pull-{d.issue}"),)
     elif ask.kind == "ask":
@@ -82,7 +84,14 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
         return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}", infra=charged)
     kind, failure = _evidence(item, outcome.kind, outcome.failure)
     detail = (here.reason if here and here.reason else outcome.text)[:8000]
-    return ok(E.EXITED, detail.splitlines()[0][:300] if detail else kind, outcome=kind, failure=failure, detail=detail, **note)
+    return ok(
+        E.EXITED,
+        detail.splitlines()[0][:300] if detail else kind,
+        outcome=kind,
+        failure=failure,
+        detail=detail,
+        **note,
+    )
 
 
 def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:
@@ -108,10 +117,20 @@ def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
     p = seen.policy
     if seen.now - item.entered_at > p.worker_wall_s:
         note = {"outcome": "failed", "failure": str(Failure.TIMEOUT), "asked_stop": "timeout"}
-        return ok(E.TIMED_OUT, f"still running after {int(p.worker_wall_s)} s", detail="the worker's time is up", **note)
+        return ok(
+            E.TIMED_OUT,
+            f"still running after {int(p.worker_wall_s)} s",
+            detail="the worker's time is up",
+            **note,
+        )
     heard = max(beat.at if isinstance(beat, Beat) else 0.0, item.entered_at, seen.epoch_began)
     if seen.now - heard > p.heartbeat_ttl_s and seen.now - max(heard, job.progress_at) > p.heartbeat_ttl_s:
         note = {"outcome": "failed", "failure": str(Failure.AGENT_STALLED), "asked_stop": "stalled"}
-        return ok(E.STALLED, f"no sign of life for {int(seen.now - heard)} s", detail="no heartbeat, no output", **note)
+        return ok(
+            E.STALLED,
+            f"no sign of life for {int(seen.now - heard)} s",
+            detail="no heartbeat, no output",
+            **note,
+        )
     state = beat.state if isinstance(beat, Beat) else "starting"
     return Pass(f"incarnation {item.data.incarnation}: {state}")

@@ -94,7 +94,9 @@ def harvest_name(item: Item[Attempt], repo: str, instance: str) -> str:
 
 def job_names(item: Item[Attempt], repo: str, instance: str) -> tuple[str, ...]:
     """Every name that this attempt can have started."""
-    workers = [container_name(repo, item.data.code, f"i{n}", instance) for n in range(1, item.data.incarnation + 1)]
+    workers = [
+        container_name(repo, item.data.code, f"i{n}", instance) for n in range(1, item.data.incarnation + 1)
+    ]
     return (*workers, harvest_name(item, repo, instance))
 
 
@@ -113,11 +115,12 @@ def fold(data: Attempt, record: Record) -> Attempt:
     if effect == "Publish":
         answer = {"ok": True, "sha": value["sha"]}
         files = tuple(value.get("files", ()))
-        return replace(data, head=value["sha"], files=files, answers={**data.answers, data.asking: answer}, asking="")
+        return replace(
+            data, head=value["sha"], files=files, answers={**data.answers, data.asking: answer}, asking=""
+        )
     if effect == "OpenPull":
         answer = {"ok": True, "pull": value["number"]}
         return replace(data, pull=value["number"], answers={**data.answers, data.asking: answer}, asking="")
     if effect == "SealBundle":
         return replace(data, audit=value["audit"])
     return data
-

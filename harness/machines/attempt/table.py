@@ -17,7 +17,9 @@ TABLE = table(
         S.PREPARING: Row(
             ways.begin_preparing, ways.watch_preparing, {E.PREPARED: S.STARTING, **EARLY}, within="prepare_s"
         ),
-        S.STARTING: Row(ways.begin_starting, ways.watch_starting, {E.STARTED: S.RUNNING, **EARLY}, within="start_s"),
+        S.STARTING: Row(
+            ways.begin_starting, ways.watch_starting, {E.STARTED: S.RUNNING, **EARLY}, within="start_s"
+        ),
         S.RUNNING: Row(
             None,
             running.watch,
@@ -30,7 +32,9 @@ TABLE = table(
                 **EARLY,
             },
         ),
-        S.HARVESTING: Row(ways.begin_harvesting, ways.watch_harvesting, {E.HARVESTED: S.CLEANING}, within="harvest_s"),
+        S.HARVESTING: Row(
+            ways.begin_harvesting, ways.watch_harvesting, {E.HARVESTED: S.CLEANING}, within="harvest_s"
+        ),
         S.CLEANING: Row(
             ways.begin_cleaning,
             ways.watch_cleaning,

@@ -53,7 +53,11 @@ def alarm(item: Item[Attempt], seen: Seen) -> Move | None:
     note = {"outcome": "stopped", "failure": str(Failure.GONE), "asked_stop": "stop"}
     ticket = seen[f"item/{item.data.ticket}"]
     if isinstance(ticket, Peer) and ticket.state in ("GONE", "RELEASED", "DEFERRED", "BLOCKED", "ABANDONED"):
-        return Move(E.STOP, f"{item.data.ticket} is {ticket.state}", note | {"detail": f"the ticket is {ticket.state}"})
+        return Move(
+            E.STOP,
+            f"{item.data.ticket} is {ticket.state}",
+            note | {"detail": f"the ticket is {ticket.state}"},
+        )
     controls = seen["controls"]
     if known(controls) and any(c.verb == "stop-workers" and c.at >= item.changed_at - 60 for c in controls):
         note["failure"] = str(Failure.INFRA_KILLED)
@@ -111,7 +115,10 @@ def watch_harvesting(item: Item[Attempt], seen: Seen) -> Watch:
         return wait("looking at the harvest", job)
     if not isinstance(job, Absent) and job.alive:
         return Pass("saving the work")
-    return ok(E.HARVESTED, explain(item.data.failure, item.data.detail)[:300] if item.data.failure else item.data.outcome)
+    return ok(
+        E.HARVESTED,
+        explain(item.data.failure, item.data.detail)[:300] if item.data.failure else item.data.outcome,
+    )
 
 
 def begin_cleaning(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:
@@ -146,6 +153,11 @@ def fails(item: Item[Attempt], seen: Seen, err: Err) -> Move:
         return Move(E.CLEANUP_DENIED, text, {"warning": text})
     if item.state == S.HARVESTING:
         return Move(E.HARVESTED, f"not all could be saved: {text}", {"warning": text})
-    note = {"outcome": "failed", "failure": str(err.failure), "detail": err.detail[:8000], "asked_stop": "failed"}
+    note = {
+        "outcome": "failed",
+        "failure": str(err.failure),
+        "detail": err.detail[:8000],
+        "asked_stop": "failed",
+    }
     event = E.INTERNAL_ERROR if err.failure == Failure.INTERNAL_ERROR else E.FAILED
     return Move(event, text, note)

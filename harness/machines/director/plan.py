@@ -68,7 +68,9 @@ def plan(seen: Seen) -> Plan:
     lane: Lane = seen["lane"]
     newest = {e.issue: e for e in sorted(entries, key=lambda e: e.entered_at)}
     room = max(p.max_workers - slots.live - len(slots.waiting), 0)
-    in_batch = sum(1 for e in entries if e.state not in DONE | PARKED or (e.landed_in and e.landed_in == lane.machine))
+    in_batch = sum(
+        1 for e in entries if e.state not in DONE | PARKED or (e.landed_in and e.landed_in == lane.machine)
+    )
     batch = max(p.batch_size - in_batch, 0)
     closed = _closed(seen)
     reasons: dict[str, str] = {}

@@ -55,11 +55,16 @@ def watch_boot(item: Item[Director], seen: Seen) -> Watch:
         p = seen.policy
         adopted = tuple(s.name for s in seen["ours"] if s.alive)
         return stay(
-            EnsureLabels(tuple(p.label(x) for x in ("", *PARTS))), why=f"{len(adopted)} running jobs adopted", adopted=adopted
+            EnsureLabels(tuple(p.label(x) for x in ("", *PARTS))),
+            why=f"{len(adopted)} running jobs adopted",
+            adopted=adopted,
         )
     if release_wanted(seen):
         return ok(E.RELEASE_MISSING, "no release is open and there is work")
-    return ok(E.RELEASE_ACTIVE, f"release {seen['lane'].version} is open" if seen["lane"].machine else "no release is needed yet")
+    return ok(
+        E.RELEASE_ACTIVE,
+        f"release {seen['lane'].version} is open" if seen["lane"].machine else "no release is needed yet",
+    )
 
 
 def wants_plan(item: Item[Director], policy: Policy) -> tuple[str, ...]:
@@ -75,7 +80,12 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     if lacking:
         return lacking
     if seen["lane"].machine:
-        return ok(E.RELEASE_PLANNED, f"{seen['lane'].branch} from {d.base_sha[:12]}", release=seen["lane"].machine, gate="")
+        return ok(
+            E.RELEASE_PLANNED,
+            f"{seen['lane'].branch} from {d.base_sha[:12]}",
+            release=seen["lane"].machine,
+            gate="",
+        )
     refs, default = seen["refs"], seen["default"]
     sha = refs.get(f"refs/heads/{default}", "")
     if not sha:
@@ -92,18 +102,31 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     if isinstance(verdict, Err) and verdict.failure == Failure.INFRA_KILLED:
         return stay(EndGate(name), why="the baseline left no exit status", gate="")
     if isinstance(verdict, Err):
-        return Pass(f"base_red: {default}@{sha[:12]} does not pass its own validation: {verdict.detail[:2000]}")
+        return Pass(
+            f"base_red: {default}@{sha[:12]} does not pass its own validation: {verdict.detail[:2000]}"
+        )
     if isinstance(verdict, Pass):
         return verdict
     return _open(item, seen, refs, default, sha, name)
 
 
-def _open(item: Item[Director], seen: Seen, refs: Mapping[str, str], default: str, sha: str, gate: str) -> Watch:
+def _open(
+    item: Item[Director], seen: Seen, refs: Mapping[str, str], default: str, sha: str, gate: str
+) -> Watch:
     d, p = item.data, seen.policy
     version = next_version(refs, [r.data.version for r in seen["releases"]], p)
     branch, tag = p.release_branch.format(version=version), p.tag.format(version=version)
     machine = f"{d.repo}/release/{version}"
-    start = Release(repo=d.repo, version=version, branch=branch, base=default, base_sha=sha, tag=tag, tip=sha, base_tip=sha)
+    start = Release(
+        repo=d.repo,
+        version=version,
+        branch=branch,
+        base=default,
+        base_sha=sha,
+        tag=tag,
+        tip=sha,
+        base_tip=sha,
+    )
     return stay(
         EndGate(gate),
         CreateBranch(branch, sha),
@@ -117,7 +140,9 @@ def next_version(refs: Mapping[str, str], known_versions: Iterable[str], policy:
     """The version after the highest of all tags and of all releases that we planned, by the configured scheme."""
     pattern = re.escape(policy.tag).replace(re.escape("{version}"), r"(\d+\.\d+\.\d+)")
     tags = [m.group(1) for ref in refs if (m := re.fullmatch(f"refs/tags/{pattern}", ref))]
-    taken = [tuple(int(x) for x in m.groups()) for v in (*tags, *known_versions) if (m := _VERSION.fullmatch(v))]
+    taken = [
+        tuple(int(x) for x in m.groups()) for v in (*tags, *known_versions) if (m := _VERSION.fullmatch(v))
+    ]
     major, minor, patch = max(taken, default=(0, 0, 0))
     bumped = {"major": (major + 1, 0, 0), "minor": (major, minor + 1, 0), "patch": (major, minor, patch + 1)}
     return ".".join(str(x) for x in bumped[policy.version_scheme])

@@ -27,9 +27,7 @@ TABLE = table(
             },
         ),
         S.DISPATCH: Row(ways.begin_dispatch, ways.watch_dispatch, {E.DISPATCHED: S.MONITOR}),
-        S.MONITOR: Row(
-            None, ways.watch_monitor, {E.TICK: S.DISCOVER, E.RELEASE_READY: S.RELEASE_FINALIZE}
-        ),
+        S.MONITOR: Row(None, ways.watch_monitor, {E.TICK: S.DISCOVER, E.RELEASE_READY: S.RELEASE_FINALIZE}),
         S.RELEASE_FINALIZE: Row(
             None,
             ways.watch_finalize,

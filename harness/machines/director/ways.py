@@ -8,8 +8,14 @@ from harness.core.result import Err, Pass
 from harness.domain import Candidate, Entry
 from harness.effects import Announce, Effect, OpenMachine
 from harness.machines.director.plan import plan
-from harness.machines.director.planning import PLAN_NEEDS, missing, release_wanted, unfinished, wants_plan
-from harness.machines.director.planning import BOOT_NEEDS
+from harness.machines.director.planning import (
+    BOOT_NEEDS,
+    PLAN_NEEDS,
+    missing,
+    release_wanted,
+    unfinished,
+    wants_plan,
+)
 from harness.machines.director.states import Director, E, S
 from harness.machines.kind import Peer, Seen, Watch, known, ok
 from harness.machines.release.settle import settled
@@ -62,7 +68,9 @@ def _summary(seen: Seen) -> str:
 def begin_dispatch(item: Item[Director], seen: Seen) -> tuple[Effect, ...]:
     entries: tuple[Entry, ...] = seen["entries"]
     by_issue = {c.issue.number: c for c in seen["candidates"]}
-    return tuple(_open(item.data.repo, by_issue[n], entries, seen.policy) for n in item.data.chosen if n in by_issue)
+    return tuple(
+        _open(item.data.repo, by_issue[n], entries, seen.policy) for n in item.data.chosen if n in by_issue
+    )
 
 
 def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -> OpenMachine:
@@ -71,7 +79,14 @@ def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -
     name = f"{repo}/ticket/{c.issue.number}" + (f"~{len(before) + 1}" if before else "")
     lands = "lane" if policy.mode == "train" else "person"
     offset = sum(e.attempts for e in before)
-    start = Ticket(repo=repo, issue=c.issue.number, title=c.issue.title, author=c.issue.author, lands=lands, offset=offset)
+    start = Ticket(
+        repo=repo,
+        issue=c.issue.number,
+        title=c.issue.title,
+        author=c.issue.author,
+        lands=lands,
+        offset=offset,
+    )
     return OpenMachine(name, start)  # type: ignore[arg-type]
 
 
@@ -150,7 +165,11 @@ def begin_broadcast(item: Item[Director], seen: Seen) -> tuple[Effect, ...]:
 
 
 def watch_broadcast(item: Item[Director], seen: Seen) -> Watch:
-    return ok(E.BROADCAST_DONE, item.data.release.rsplit("/", 1)[-1], announced=(*item.data.announced, item.data.release)[-20:])
+    return ok(
+        E.BROADCAST_DONE,
+        item.data.release.rsplit("/", 1)[-1],
+        announced=(*item.data.announced, item.data.release)[-20:],
+    )
 
 
 def watch_self_review(item: Item[Director], seen: Seen) -> Watch:
@@ -195,4 +214,8 @@ def alarm(item: Item[Director], seen: Seen) -> Move | None:
 def fails(item: Item[Director], seen: Seen, err: Err) -> Move:
     """The director has no failure of its own to end on: it cools down and looks again."""
     until = err.not_before or seen.now + seen.policy.retry_max_s
-    return Move(E.TRANSIENT_FAILURES, f"{err.failure}: {err.detail[:300]}", {"cooldown_until": until, "cooldown": err.failure})
+    return Move(
+        E.TRANSIENT_FAILURES,
+        f"{err.failure}: {err.detail[:300]}",
+        {"cooldown_until": until, "cooldown": err.failure},
+    )

@@ -51,15 +51,26 @@ def watch_resolving(item: Item[Release], seen: Seen) -> Watch:
         return ok(E.RESOLVED, "the conflict is resolved on the release branch", merge={}, attempt="")
     if not d.attempt:
         if d.resolves >= RESOLVES:
-            return ok(E.GAVE_UP, "the merge agent did not get it done", failure=str(Failure.CONFLICT), detail=d.detail)
+            return ok(
+                E.GAVE_UP,
+                "the merge agent did not get it done",
+                failure=str(Failure.CONFLICT),
+                detail=d.detail,
+            )
         machine = f"{d.repo}/attempt/release-{d.version}.{d.resolves + 1}"
-        start = _merge_attempt(item, p, machine, refs.get(f"refs/heads/{d.branch}", d.tip), refs.get(f"refs/heads/{d.base}", ""))
-        return stay(OpenMachine(machine, start), why="a merge agent tries", attempt=machine, resolves=d.resolves + 1)
+        start = _merge_attempt(
+            item, p, machine, refs.get(f"refs/heads/{d.branch}", d.tip), refs.get(f"refs/heads/{d.base}", "")
+        )
+        return stay(
+            OpenMachine(machine, start), why="a merge agent tries", attempt=machine, resolves=d.resolves + 1
+        )
     peer = seen[f"item/{d.attempt}"]
     if not isinstance(peer, Peer) or peer.state != "CLOSED":
         return Pass("the merge agent is working")
     if peer.data.outcome != "done":
-        return stay(why=f"the merge agent failed: {peer.data.failure}", attempt="", detail=peer.data.detail[:4000])
+        return stay(
+            why=f"the merge agent failed: {peer.data.failure}", attempt="", detail=peer.data.detail[:4000]
+        )
     return stay(Land(d.branch, peer.data.head, d.tip), why="the resolved merge goes to the release branch")
 
 
@@ -94,7 +105,9 @@ def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
     landed, others = landed_in(item.id, entries), not_in(item.id, entries)
     record = f"{item.id} #{item.seq} sha256:{item.head}"
     return (
-        PublishRelease(d.tag, texts.pull_title(d.version), texts.notes(d.version, landed, others, record), d.merge_sha),
+        PublishRelease(
+            d.tag, texts.pull_title(d.version), texts.notes(d.version, landed, others, record), d.merge_sha
+        ),
         SetStatus(d.merge_sha, "harness/release", "success", f"released as {d.tag}"),
         *(CloseIssue(e.issue) for e in landed),
         *(EditPull(e.pull, base=d.base) for e in others if e.pull and e.state not in ("BLOCKED", "DEFERRED")),
@@ -126,7 +139,9 @@ def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
     """Acted: a new commit on either branch, or `harness release cut`."""
     d = item.data
     refs, controls = seen["refs"], seen["controls"]
-    if known(controls) and any(c.verb in ("release-cut", "release-retry") and c.at >= item.entered_at for c in controls):
+    if known(controls) and any(
+        c.verb in ("release-cut", "release-retry") and c.at >= item.entered_at for c in controls
+    ):
         return ok(E.PERSON_ACTED, "by command", gate="", merge={})
     if known(refs):
         now = (refs.get(f"refs/heads/{d.branch}", ""), refs.get(f"refs/heads/{d.base}", ""))
@@ -147,7 +162,11 @@ def alarm(item: Item[Release], seen: Seen) -> Move | None:
     controls = seen["controls"]
     if known(controls) and item.state not in (S.TAGGING, S.PUBLISHING):
         for c in controls:
-            if c.verb == "release-abandon" and c.at >= item.entered_at - 1 and c.args.get("version") in (None, item.data.version):
+            if (
+                c.verb == "release-abandon"
+                and c.at >= item.entered_at - 1
+                and c.args.get("version") in (None, item.data.version)
+            ):
                 return Move(E.ABANDONED, "by a person")
     return None
 

@@ -48,12 +48,18 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
         return wait("reading the tree", tree)
     name = gates.gate_name(seen.policy, tree)
     if d.gate != name:
-        return stay(gates.start_gate(seen.policy, tree, d.merge.get("sha") or d.tip), why=f"tree {tree[:12]}", gate=name)
+        return stay(
+            gates.start_gate(seen.policy, tree, d.merge.get("sha") or d.tip),
+            why=f"tree {tree[:12]}",
+            gate=name,
+        )
     verdict = gates.judge(seen, name)
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
-        return ok(E.RED, verdict.detail.splitlines()[0], failure=str(verdict.failure), detail=verdict.detail[:8000])
+        return ok(
+            E.RED, verdict.detail.splitlines()[0], failure=str(verdict.failure), detail=verdict.detail[:8000]
+        )
     if isinstance(verdict, Pass):
         return verdict
     if item.value_of("EndGate") is None:
@@ -69,11 +75,21 @@ def _checks(item: Item[Release], seen: Seen, sha: str) -> Watch:
     theirs = [c for c in checks if not c.name.startswith("harness")]
     if not theirs:
         if seen.now - item.entered_at > seen.policy.checks_appear_s:
-            return ok(E.RED, "no check appeared", failure=str(Failure.VALIDATION_MISSING), detail="no check appeared on the tip")
+            return ok(
+                E.RED,
+                "no check appeared",
+                failure=str(Failure.VALIDATION_MISSING),
+                detail="no check appeared on the tip",
+            )
         return Pass("waiting for checks to appear")
     bad = [c.name for c in theirs if c.state in NOT_PASSED]
     if bad:
-        return ok(E.RED, f"not passed: {', '.join(bad)}", failure=str(Failure.TESTS_FAILED), detail=f"checks not passed: {', '.join(bad)}")
+        return ok(
+            E.RED,
+            f"not passed: {', '.join(bad)}",
+            failure=str(Failure.TESTS_FAILED),
+            detail=f"checks not passed: {', '.join(bad)}",
+        )
     if any(c.state != PASSED for c in theirs):
         return Pass("waiting for checks")
     tree = item.data.merge.get("tree") or f"sha:{sha}"
@@ -102,7 +118,12 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
         return Pass(f"branch {d.branch if not tip else d.base} is not there")
     if d.merge.get("base") != base_tip or d.merge.get("head") != tip:
         message = texts.merge_message(d.version, d.pull)
-        return stay(BuildMerge(base_tip, tip, message, seen.now), why=f"{d.base}@{base_tip[:12]} + {tip[:12]}", tip=tip, base_tip=base_tip)
+        return stay(
+            BuildMerge(base_tip, tip, message, seen.now),
+            why=f"{d.base}@{base_tip[:12]} + {tip[:12]}",
+            tip=tip,
+            base_tip=base_tip,
+        )
     if d.merge["tree"] != d.gated and not d.gated.startswith("sha:"):
         return ok(E.TREE_DIFFERS, f"{d.base} moved: the merge has another tree", gate="")
     return _ours(item, seen, landed)
@@ -118,7 +139,9 @@ def _theirs(item: Item[Release], seen: Seen, sha: str) -> Watch:
         return wait("reading the merged tree", tree)
     if tree != d.gated and d.gated != f"sha:{sha}":
         theirs = {"sha": sha, "tree": tree, "base": d.base_tip, "head": d.tip}
-        return ok(E.TREE_DIFFERS, "what was merged is not what was gated", merge=theirs, gate="", base_tip=sha)
+        return ok(
+            E.TREE_DIFFERS, "what was merged is not what was gated", merge=theirs, gate="", base_tip=sha
+        )
     return ok(E.MERGED, sha[:12])
 
 
@@ -135,5 +158,10 @@ def _ours(item: Item[Release], seen: Seen, landed: object) -> Watch:
             text = f"a person approves #{d.pull}"
             return Pass(text) if d.waits == text else stay(why=text, waits=text)
     if isinstance(landed, dict) and landed.get("why") == "protected":
-        return stay(MergePull(d.pull, d.tip, p.merge_method, texts.pull_title(d.version)), why="only the forge may merge here")
-    return stay(Land(d.base, d.merge["sha"], d.merge["base"]), why="the gated commit goes to " + d.base, waits="")
+        return stay(
+            MergePull(d.pull, d.tip, p.merge_method, texts.pull_title(d.version)),
+            why="only the forge may merge here",
+        )
+    return stay(
+        Land(d.base, d.merge["sha"], d.merge["base"]), why="the gated commit goes to " + d.base, waits=""
+    )

@@ -29,7 +29,11 @@ def watch(item: Item[Release], seen: Seen) -> Watch:
     body = texts.pull_body(d.version, landed, others, p)
     if digest(body.encode()) != d.body_hash:
         title = texts.pull_title(d.version)
-        edit = EditPull(d.pull, body=body) if d.pull else OpenPull(d.branch, d.base, title, body, f"release-{d.version}")
+        edit = (
+            EditPull(d.pull, body=body)
+            if d.pull
+            else OpenPull(d.branch, d.base, title, body, f"release-{d.version}")
+        )
         return stay(edit, why=f"{len(landed)} landed, {len(others)} not", body_hash=digest(body.encode()))
     pull = seen[f"pull/{d.pull}"]
     if known(pull) and pull.merged:
@@ -38,7 +42,11 @@ def watch(item: Item[Release], seen: Seen) -> Watch:
     finalizing = isinstance(director, Peer) and director.state == "RELEASE_FINALIZE"
     cut = _cut(item, seen)
     if (finalizing and settled(item, entries, seen.now, p)) or cut:
-        return ok(E.SETTLED, "cut by a person" if cut else "all is landed or deferred", landed=tuple(e.issue for e in landed))
+        return ok(
+            E.SETTLED,
+            "cut by a person" if cut else "all is landed or deferred",
+            landed=tuple(e.issue for e in landed),
+        )
     return Pass(f"{len(landed)} landed; {len(others)} not")
 
 

@@ -23,7 +23,9 @@ TABLE = table(
         ),
         S.RESOLVING: Row(None, ending.watch_resolving, {E.RESOLVED: S.GATING, E.GAVE_UP: S.NEEDS_PERSON}),
         S.TAGGING: Row(
-            ending.begin_tagging, ending.watch_tagging, {E.TAGGED: S.PUBLISHING, E.TAG_CONFLICT: S.NEEDS_PERSON}
+            ending.begin_tagging,
+            ending.watch_tagging,
+            {E.TAGGED: S.PUBLISHING, E.TAG_CONFLICT: S.NEEDS_PERSON},
         ),
         S.PUBLISHING: Row(ending.begin_publishing, ending.watch_publishing, {E.PUBLISHED: S.PUBLISHED}),
         S.NEEDS_PERSON: Row(ending.begin_needs_person, ending.watch_needs_person, {E.PERSON_ACTED: S.GATING}),

@@ -114,7 +114,9 @@ def _judge(item: Item[Ticket], seen: Seen, a: Attempt) -> Watch:
     d, p = item.data, seen.policy
     audits = {"audits": (*d.audits, a.audit)} if a.audit else {}
     if a.outcome == "done":
-        return ok(E.PULL_OPEN, f"#{a.pull}", pull=a.pull, head=a.head, feedback="", merge={}, gate="", **audits)
+        return ok(
+            E.PULL_OPEN, f"#{a.pull}", pull=a.pull, head=a.head, feedback="", merge={}, gate="", **audits
+        )
     if a.outcome == "question":
         return ok(E.QUESTION_ASKED, a.question[:300], question=a.question, asked_at=seen.now, **audits)
     failure = a.failure or str(Failure.UNKNOWN_EXIT)

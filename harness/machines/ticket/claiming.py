@@ -39,7 +39,12 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     if isinstance(issue, Gone):
         return ok(E.GONE, issue.why)
     text = frozen(issue, replies)
-    return ok(E.CLAIM_HELD, f"text frozen: sha256:{digest(text.encode())[:12]}", text=text, text_hash=digest(text.encode()))
+    return ok(
+        E.CLAIM_HELD,
+        f"text frozen: sha256:{digest(text.encode())[:12]}",
+        text=text,
+        text_hash=digest(text.encode()),
+    )
 
 
 def frozen(issue: Issue, replies: tuple[Reply, ...]) -> str:

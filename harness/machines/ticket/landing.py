@@ -38,7 +38,11 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     if d.lands != "lane":
         if not known(pull):
             return wait("reading the pull", pull)
-        return ok(E.LANDED, "a person merged it", landed_sha=pull.merge_sha) if pull.merged else Pass("waiting for the merge")
+        return (
+            ok(E.LANDED, "a person merged it", landed_sha=pull.merge_sha)
+            if pull.merged
+            else Pass("waiting for the merge")
+        )
     lane, refs = seen["lane"], seen["refs"]
     if not known(lane) or not lane.machine:
         return wait("waiting for a release to land in", lane)
@@ -46,7 +50,12 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
         return Pass(f"its turn comes after {lane.turn.rsplit('/', 1)[-1]}")
     landed = item.value_of("Land")
     if landed and landed["landed"]:
-        return ok(E.LANDED, f"{d.merge['sha'][:12]} on {lane.branch}", landed_in=lane.machine, landed_sha=d.merge["sha"])
+        return ok(
+            E.LANDED,
+            f"{d.merge['sha'][:12]} on {lane.branch}",
+            landed_in=lane.machine,
+            landed_sha=d.merge["sha"],
+        )
     if not known(refs) or not known(pull):
         return wait("looking at the branches", pull if known(refs) else refs)
     return _lane(item, seen, lane.branch, refs.get(f"refs/heads/{lane.branch}", ""), pull)
@@ -55,7 +64,11 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
 def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) -> Watch:
     d = item.data
     if not pull.open and not pull.merged:
-        note = {"failure": str(Failure.GONE), "detail": "a person closed the pull", "counters": charge(d, Failure.CONFLICT)}
+        note = {
+            "failure": str(Failure.GONE),
+            "detail": "a person closed the pull",
+            "counters": charge(d, Failure.CONFLICT),
+        }
         return ok(E.CONFLICT, "a person closed the pull", **note)
     if pull.base != branch and pull.open:
         return stay(EditPull(d.pull, base=branch), why=f"the pull goes to {branch} now")
@@ -72,14 +85,22 @@ def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
     d, p = item.data, seen.policy
     name = gates.gate_name(p, d.merge["tree"])
     if d.gate != name:
-        return stay(gates.start_gate(p, d.merge["tree"], d.merge["sha"]), why=f"gate of tree {d.merge['tree'][:12]}", gate=name)
+        return stay(
+            gates.start_gate(p, d.merge["tree"], d.merge["sha"]),
+            why=f"gate of tree {d.merge['tree'][:12]}",
+            gate=name,
+        )
     verdict = gates.judge(seen, name)
     if isinstance(verdict, Pass):
         return verdict
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
-        note = {"failure": str(verdict.failure), "detail": verdict.detail[:8000], "feedback": verdict.detail[:20000]}
+        note = {
+            "failure": str(verdict.failure),
+            "detail": verdict.detail[:8000],
+            "feedback": verdict.detail[:20000],
+        }
         return ok(E.GATE_RED, texts.first_line(verdict.detail), counters=charge(d, verdict.failure), **note)
     return stay(EndGate(name), Land(branch, d.merge["sha"], base), why="the gate is green", gate_tries=0)
 
@@ -102,9 +123,19 @@ def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
     if isinstance(release, Peer) and release.state == "PUBLISHED":
         return ok(E.RELEASED, f"in {release.data.tag}")
     if isinstance(release, Peer) and release.state == "ABANDONED":
-        return ok(E.REVERTED, "the release was abandoned", failure=str(Failure.GONE), detail="the release was abandoned")
+        return ok(
+            E.REVERTED,
+            "the release was abandoned",
+            failure=str(Failure.GONE),
+            detail="the release was abandoned",
+        )
     if isinstance(release, Peer) and d.issue in release.data.reverted:
-        return ok(E.REVERTED, "taken out of the release", failure=str(Failure.TESTS_FAILED), detail="a person took it out of the release")
+        return ok(
+            E.REVERTED,
+            "taken out of the release",
+            failure=str(Failure.TESTS_FAILED),
+            detail="a person took it out of the release",
+        )
     return Pass(f"in {d.landed_in.rsplit('/', 1)[-1]}, not released yet")
 
 

@@ -48,7 +48,9 @@ TABLE = table(
         S.LANDING: Row(
             None, landing.watch, {E.LANDED: S.LANDED, E.CONFLICT: S.ATTEMPTING, E.GATE_RED: S.ATTEMPTING}
         ),
-        S.LANDED: Row(landing.begin_landed, landing.watch_landed, {E.RELEASED: S.RELEASED, E.REVERTED: S.DEFERRED}),
+        S.LANDED: Row(
+            landing.begin_landed, landing.watch_landed, {E.RELEASED: S.RELEASED, E.REVERTED: S.DEFERRED}
+        ),
         S.DEFERRED: Row(waiting.begin_deferred, waiting.watch_ended, {E.PERSON_RETRIES: S.ATTEMPTING}),
         S.BLOCKED: Row(waiting.begin_blocked, waiting.watch_ended, {E.PERSON_RETRIES: S.ATTEMPTING}),
         S.RELEASED: Row(landing.begin_released),

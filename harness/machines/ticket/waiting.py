@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.core.item import Item
 from harness.core.result import Pass
-from harness.domain import Absent, Control, Gone, Reply
+from harness.domain import Absent, Gone, Reply
 from harness.effects import Comment, DeleteBranch, EditPull, Effect, Label
 from harness.failures import Failure
 from harness.machines.kind import Seen, Watch, known, ok, wait
@@ -42,7 +42,12 @@ def watch_waiting(item: Item[Ticket], seen: Seen) -> Watch:
             return ok(E.ANSWERED, f"by {reply.author}", answers=(*item.data.answers, pair))
     left_s = item.entered_at + seen.policy.answer_s - seen.now
     if left_s <= 0:
-        return ok(E.EXPIRED, "nobody answered in time", failure=str(Failure.QUESTION), detail="nobody answered in time")
+        return ok(
+            E.EXPIRED,
+            "nobody answered in time",
+            failure=str(Failure.QUESTION),
+            detail="nobody answered in time",
+        )
     return Pass("waiting for a person's answer")
 
 
@@ -56,7 +61,9 @@ def begin_attempting(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     p = seen.policy
     if item.data.came_from in ("CLAIMING", "ATTEMPTING"):
         return ()
-    return (Label(item.data.issue, add=(p.label("working"),), remove=(p.label("needs-you"), p.label("deferred"))),)
+    return (
+        Label(item.data.issue, add=(p.label("working"),), remove=(p.label("needs-you"), p.label("deferred"))),
+    )
 
 
 def begin_reviewing(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
@@ -74,22 +81,33 @@ def watch_reviewing(item: Item[Ticket], seen: Seen) -> Watch:
     if pull.merged:
         return ok(E.APPROVED, "a person merged it")
     if not pull.open:
-        return ok(E.PULL_CLOSED, "a person closed the pull", failure=str(Failure.GONE), detail="a person closed the pull")
+        return ok(
+            E.PULL_CLOSED,
+            "a person closed the pull",
+            failure=str(Failure.GONE),
+            detail="a person closed the pull",
+        )
     if d.lands == "lane" and p.required_review in ("none", "release"):
         return ok(E.APPROVED, "no review required on issues here")
     reviews = seen[f"reviews/{d.pull}"]
     if not known(reviews):
         return wait("reading the reviews", reviews)
-    last: dict[str, Any] = {r.author: r for r in reviews if r.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")}
+    last: dict[str, Any] = {
+        r.author: r for r in reviews if r.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED")
+    }
     asks = [r for r in last.values() if r.state == "CHANGES_REQUESTED" and r.sha == pull.head_sha]
     if asks:
         detail = "\n\n".join(f"{r.author}: {r.body}" for r in asks)
         note = {"failure": str(Failure.REVIEW_CHANGES), "detail": detail[:8000], "feedback": detail[:20000]}
-        return ok(E.CHANGES_REQUESTED, f"by {asks[0].author}", counters=charge(d, Failure.REVIEW_CHANGES), **note)
+        return ok(
+            E.CHANGES_REQUESTED, f"by {asks[0].author}", counters=charge(d, Failure.REVIEW_CHANGES), **note
+        )
     if d.lands == "lane" and any(r.state == "APPROVED" for r in last.values()):
         return ok(E.APPROVED, f"by {', '.join(r.author for r in last.values() if r.state == 'APPROVED')}")
     if seen.now - item.entered_at > p.review_s:
-        return ok(E.REVIEW_EXPIRED, "no review came", failure=str(Failure.TIMEOUT), detail="no review came in time")
+        return ok(
+            E.REVIEW_EXPIRED, "no review came", failure=str(Failure.TIMEOUT), detail="no review came in time"
+        )
     return Pass("waiting for a review")
 
 
@@ -97,7 +115,11 @@ def begin_deferred(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
     return (
         Comment(d.issue, "status", texts.deferred(d.failure, d.detail, p.label(), d.audits)),
-        Label(d.issue, add=(p.label("deferred"),), remove=(p.label("working"), p.label("review"), p.label("needs-you"))),
+        Label(
+            d.issue,
+            add=(p.label("deferred"),),
+            remove=(p.label("working"), p.label("review"), p.label("needs-you")),
+        ),
     )
 
 
@@ -141,5 +163,9 @@ def wants(item: Item[Ticket], policy: Policy) -> tuple[str, ...]:
     if item.state == "WAITING":
         return (f"replies/{d.issue}",)
     if item.state == "REVIEWING":
-        return (f"pull/{d.pull}", f"reviews/{d.pull}") if policy.required_review == "issue" or d.lands != "lane" else (f"pull/{d.pull}",)
+        return (
+            (f"pull/{d.pull}", f"reviews/{d.pull}")
+            if policy.required_review == "issue" or d.lands != "lane"
+            else (f"pull/{d.pull}",)
+        )
     return ("controls", f"issue/{d.issue}")
