@@ -23,7 +23,8 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who our credential is. `scopes` are the classic token's scopes, or empty where the forge does not tell."""
+    """Who our credential is. `scopes` are the classic token's scopes,
+    or empty where the forge does not tell."""
 
     login: str
     kind: str = "User"
@@ -82,7 +83,8 @@ class Comment:
 @dataclass(frozen=True, slots=True)
 class Reply:
     """A comment with what we know of its author. `name` and `instance` are those of a harness marker in it;
-    `ours` says that the marker's MAC is ours: never that its login is. `trusted`: write access, and no bot."""
+    `ours` says that the marker's MAC is ours: never that its login is. `trusted`: write access, and no
+    bot."""
 
     id: int
     author: str
@@ -104,7 +106,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Who uses the workers: attempts that are not closed, and tickets that want one, longest waiting first."""
+    """Who uses the workers: attempts that are not closed, and tickets that want one,
+    longest waiting first."""
 
     live: int
     waiting: tuple[str, ...] = ()
@@ -213,7 +216,8 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A bundle's commit that is now in the mirror. `files` are the changes of the whole range against its base."""
+    """A bundle's commit that is now in the mirror.
+    `files` are the changes of the whole range against its base."""
 
     sha: str
     base: str
@@ -258,7 +262,8 @@ class Limits:
 class Job:
     """Something to run: a worker, a gate, a harvest, an agent. `name` is its natural key.
 
-    `role` is worker, gate, prepare, harvest or agent. `stdin` is fed and closed; without it stdin is /dev/null.
+    `role` is worker, gate, prepare, harvest or agent. `stdin` is fed and closed; without it stdin is
+    /dev/null.
     `network` is "none" or "bridge". `log` is where output goes, relative to the data folder.
     """
 
@@ -348,8 +353,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """The worker's clone: `dirty` counts changed paths; `changed` names some; `merging` says that git is in the
-    middle of something."""
+    """The worker's clone: `dirty` counts changed paths; `changed` names some;
+    `merging` says that git is in the middle of something."""
 
     head: str
     base: str
@@ -438,6 +443,7 @@ def container_name(repo: str, attempt: str, part: str, instance: str = "") -> st
 
 
 VALUES: tuple[type, ...] = (
-    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Entry, Limited, Pull, Review, Check, Published, FileChange, Imported,
-    Merged, Mount, Limits, Job, Status, Absent, AgentResult, Run, WorkTree, Ask, Beat, News, Control,
+    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Entry, Limited, Pull,
+    Review, Check, Published, FileChange, Imported, Merged, Mount, Limits, Job, Status, Absent, AgentResult,
+    Run, WorkTree, Ask, Beat, News, Control,
 )  # fmt: skip

@@ -1,8 +1,8 @@
 """The verbs: every change to the world, as a frozen value with a natural key.
 
 The one rule: doing an effect twice must equal doing it once, because whoever does it looks for its key first.
-`port` names the pool that performs it. `lags` says that "not there" is believed late: the source's reads may be
-older than our writes. Texts in effects are final: what is posted is what the journal shows.
+`port` names the pool that performs it. `lags` says that "not there" is believed late: the source's reads may
+be older than our writes. Texts in effects are final: what is posted is what the journal shows.
 """
 
 from __future__ import annotations
@@ -212,7 +212,8 @@ class BuildMerge(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Land(Effect):
-    """Push exactly `sha` to `branch`, if it still is at `expect`. A moved branch is an answer, not a failure."""
+    """Push exactly `sha` to `branch`, if it still is at `expect`.
+    A moved branch is an answer, not a failure."""
 
     branch: str
     sha: str
@@ -529,7 +530,8 @@ class SaveWork(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Request(Effect):
-    """Ask the director. `name` is the request's natural key; the answer comes when its intent is closed there."""
+    """Ask the director. `name` is the request's natural key;
+    the answer comes when its intent is closed there."""
 
     name: str
     kind: str
@@ -554,8 +556,9 @@ class Exit(Effect):
 
 
 EFFECTS: tuple[type[Effect], ...] = (
-    OpenMachine, Comment, Label, CloseIssue, OpenPull, EditPull, MergePull, SetStatus, PublishRelease, EnsureLabels,
-    CreateBranch, DeleteBranch, BuildMerge, Land, Tag, Publish, Clone, Discard, StartGate, EndGate, StartPrepare,
-    WriteBrief, OpenSocket, ShutSocket, StartWorker, StartHarvest, StopJob, RemoveJob, KeepWork, SealBundle,
-    Announce, Sync, LoadContext, StartAgent, StartValidation, StopRun, Commit, SaveWork, Request, Exit,
+    OpenMachine, Comment, Label, CloseIssue, OpenPull, EditPull, MergePull, SetStatus, PublishRelease,
+    EnsureLabels, CreateBranch, DeleteBranch, BuildMerge, Land, Tag, Publish, Clone, Discard, StartGate,
+    EndGate, StartPrepare, WriteBrief, OpenSocket, ShutSocket, StartWorker, StartHarvest, StopJob, RemoveJob,
+    KeepWork, SealBundle, Announce, Sync, LoadContext, StartAgent, StartValidation, StopRun, Commit, SaveWork,
+    Request, Exit,
 )  # fmt: skip

@@ -43,7 +43,8 @@ class Failure(StrEnum):
 
 
 class Counter(StrEnum):
-    """What a failure is charged to. `NOBODY` is charged to nobody: a limit, a red base, a restarted engine."""
+    """What a failure is charged to. `NOBODY` is charged to nobody:
+    a limit, a red base, a restarted engine."""
 
     AGENT = "agent"
     REWORK = "rework"

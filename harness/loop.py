@@ -128,7 +128,8 @@ class Performer:
 class Loop:
     """All machines of one process. `items` are folded at the start and after every record of ours.
 
-    `after` is called after each pass (feeding the watchdog, answering workers); `ended(loop)` says when to stop.
+    `after` is called after each pass (feeding the watchdog, answering workers); `ended(loop)` says when to
+    stop.
     """
 
     ticker: Ticker

@@ -34,7 +34,8 @@ class Marks:
         return hmac.new(self.secret, text, sha256).hexdigest()[:32]
 
     def mark(self, name: str, where: str) -> str:
-        """`where` is the issue's or pull's place, so that a marker that is copied elsewhere is not ours there."""
+        """`where` is the issue's or pull's place,
+        so that a marker that is copied elsewhere is not ours there."""
         return f"<!-- harness:v1 key={name} instance={self.instance} mac={self.mac(name, where)} -->"
 
     def read(self, body: str, where: str) -> Mark | None:

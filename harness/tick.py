@@ -115,8 +115,8 @@ class Ticker:
         return item if done is None else self._settle(item, intent, key, done)
 
     def _sent(self, intent: Intent) -> Sent:
-        """When the effect may last have been sent: known from its outcomes, or, after a restart, at the latest
-        when this epoch began. None: it surely was never sent."""
+        """When the effect may last have been sent: known from its outcomes, or, after a restart, at the
+        latest when this epoch began. None: it surely was never sent."""
         if intent.sent_at is not None:
             return Sent(intent.sent_at, intent.absent, intent.tries)
         if intent.sent_epoch != self.world.epoch:
@@ -241,7 +241,8 @@ class Ticker:
         return {"blob": self.world.store.put_blob(data)} if len(data) > BLOB_ABOVE_BYTES else {"value": value}
 
     def _write(self, item: Item[Any] | None, draft: Draft, machine: str = "") -> Item[Any]:
-        """Append and fold. A store that cannot write now leaves everything as it was: the tick comes again."""
+        """Append and fold. A store that cannot write now leaves everything as it was:
+        the tick comes again."""
         name = item.id if item is not None else machine
         self.boundary(f"before append {draft.kind}")
         result = self.world.store.append(name, draft, expect_seq=(item.seq if item else 0) + 1)
@@ -307,8 +308,8 @@ def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) ->
 
 
 def decide(item: Item[Any], kind: Kind, seen: Seen) -> Any:
-    """What the state's row says about what was seen: pure. A failed intent takes its failure's edge unasked; a
-    state that waits longer than its row allows times out."""
+    """What the state's row says about what was seen: pure. A failed intent takes its failure's edge unasked;
+    a state that waits longer than its row allows times out."""
     row = kind.table.rows[item.state]
     failed = item.failed_intent
     if failed is not None:

@@ -21,8 +21,9 @@ from harness.failures import Failure
 TIMEOUT_S = 120.0
 STDERR_CHARS = 2000
 FLAGS = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
-    "-c", "commit.gpgSign=false", "-c", "core.quotePath=false", "-c", "protocol.ext.allow=never", "-c", "advice.detachedHead=false",
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c",
+    "maintenance.auto=false", "-c", "commit.gpgSign=false", "-c", "core.quotePath=false", "-c",
+    "protocol.ext.allow=never", "-c", "advice.detachedHead=false",
 )  # fmt: skip
 OURS = (
     ":(exclude,glob)**/.aider*",
@@ -132,7 +133,8 @@ class WorkClone:
         return [n[3:].decode("utf-8", "replace") for n in raw.split(b"\0") if n]
 
     def _on_branch(self) -> None:
-        """An agent may have left a detached head or a branch of its own: the work branch goes to where it is."""
+        """An agent may have left a detached head or a branch of its own:
+        the work branch goes to where it is."""
         at = self._text("symbolic-ref", "--quiet", "--short", "HEAD", ok=(0, 1))
         if at != self.branch:
             self._git("branch", "--force", self.branch, "HEAD")
@@ -194,7 +196,8 @@ class WorkClone:
         return Ok(path)
 
     def save(self, name: str, base_sha: str) -> Result[Mapping[str, Any]]:
-        """Everything that is not in the base, committed or not, as a patch and as a bundle, through an index of its own."""
+        """Everything that is not in the base, committed or not, as a patch and as a bundle,
+        through an index of its own."""
         patches = self.audit / "patches"
         patches.mkdir(parents=True, exist_ok=True)
         index = {"GIT_INDEX_FILE": str(self.audit / "saved.index")}

@@ -1,7 +1,7 @@
 """The command line: one small module a command, loaded when that command is used.
 
-The one rule: expected failures are one clear line and exit code 1 (2 for configuration and usage, 4 for a held
-lease); a traceback reaches a user only for a bug (3), with what to paste in a report.
+The one rule: expected failures are one clear line and exit code 1 (2 for configuration and usage, 4 for a
+held lease); a traceback reaches a user only for a bug (3), with what to paste in a report.
 """
 
 from __future__ import annotations

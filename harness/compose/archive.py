@@ -1,7 +1,8 @@
 """Where audit bundles are made: what lies in an attempt's folder, sealed by the audit package.
 
 The one rule: what a worker could have written is read as untrusted (regular files, capped, no links), and the
-journal that counts is the one the director witnessed; the worker's own file is taken only where it goes on from it.
+journal that counts is the one the director witnessed; the worker's own file is taken only where it goes on
+from it.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _journal(folder: Path) -> bytes:
 
 
 def _logs(folder: Path, logs: Mapping[str, bytes]) -> dict[str, Path]:
-    """build.log is what the containers said, agent.log and test.log what the runs inside printed, in order."""
+    """build.log is what the containers said, agent.log and test.log what the runs inside printed,
+    in order."""
     parts: dict[str, list[bytes]] = {"build.log": [], "agent.log": [], "test.log": []}
     for name, data in logs.items():
         parts["build.log"].append(f"== {name}\n".encode() + data)

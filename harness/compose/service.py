@@ -1,4 +1,5 @@
-"""systemd's notification socket. The one rule: the watchdog is fed by the loop itself, so a stuck loop is seen."""
+"""systemd's notification socket. The one rule:
+the watchdog is fed by the loop itself, so a stuck loop is seen."""
 
 from __future__ import annotations
 

@@ -66,8 +66,9 @@ class Place:
             return value
 
         return cls(
-            get("HARNESS_ATTEMPT"), int(env.get("HARNESS_INCARNATION", "1")), Path(env.get("HARNESS_SOCKET_DIR", "")),
-            Path(get("HARNESS_WORKSPACE")), Path(get("HARNESS_AUDIT")), Path(get("HARNESS_BRIEF")), Path(get("HOME")),
+            get("HARNESS_ATTEMPT"), int(env.get("HARNESS_INCARNATION", "1")),
+            Path(env.get("HARNESS_SOCKET_DIR", "")), Path(get("HARNESS_WORKSPACE")),
+            Path(get("HARNESS_AUDIT")), Path(get("HARNESS_BRIEF")), Path(get("HOME")),
             env.get("HARNESS_IMAGE", ""), env.get("HARNESS_PREPARED", ""),
         )  # fmt: skip
 
@@ -199,9 +200,10 @@ def _end(
 def first(brief: Mapping[str, Any], image: str) -> Worker:
     """The worker's first data, from its brief."""
     return Worker(
-        issue=int(brief["issue"]), title=str(brief["title"]), base=str(brief["base"]), base_sha=str(brief["base_sha"]),
-        branch=str(brief["branch"]), agent=str(brief["agent"]), commands=tuple(brief["commands"]), image=image,
-        counters=dict(brief.get("counters", {})), feedback=str(brief.get("feedback", "")),
+        issue=int(brief["issue"]), title=str(brief["title"]), base=str(brief["base"]),
+        base_sha=str(brief["base_sha"]), branch=str(brief["branch"]), agent=str(brief["agent"]),
+        commands=tuple(brief["commands"]), image=image, counters=dict(brief.get("counters", {})),
+        feedback=str(brief.get("feedback", "")),
     )  # fmt: skip
 
 

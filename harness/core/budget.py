@@ -1,7 +1,8 @@
 """Budgets as values: what may be spent now, what is in use, and when to ask again.
 
 The one rule: a budget never waits and never forgets. `take` answers with a new budget or with the time before
-which asking is pointless; a penalty only ever moves later, and the state is plain data that survives a restart.
+which asking is pointless; a penalty only ever moves later, and the state is plain data that survives a
+restart.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Caps of one resource of one credential; 0 means no cap. `reserve` is the part of a cap that only calls of
-    the highest priorities may use (finishing and reporting must not starve behind polling)."""
+    """Caps of one resource of one credential; 0 means no cap. `reserve` is the part of a cap that only calls
+    of the highest priorities may use (finishing and reporting must not starve behind polling)."""
 
     gap_s: float = 0.0
     per_minute: int = 0
@@ -27,7 +28,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """State of one resource: recent grants (POSIX seconds, an hour at most), the end of a penalty, its strikes."""
+    """State of one resource: recent grants (POSIX seconds, an hour at most), the end of a penalty,
+    its strikes."""
 
     resource: str
     limits: Limits
@@ -60,7 +62,8 @@ class Budget:
         self, now: float, retry_after_s: float | None = None, reset_at: float | None = None
     ) -> Budget:
         """The forge said "not now". Its own words win; without them the cool-down doubles with every strike.
-        (GitHub's documentation: wait Retry-After; else until the reset; else at least a minute, then longer.)"""
+        (GitHub's documentation: wait Retry-After; else until the reset; else at least a minute, then
+        longer.)"""
         strikes = self.strikes + 1
         if retry_after_s is not None:
             until = now + retry_after_s

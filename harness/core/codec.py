@@ -19,7 +19,8 @@ class CodecError(Exception):
 
 
 class Codec:
-    """Encodes and decodes the dataclasses it was given. Unknown fields on reading are ignored (an older reader)."""
+    """Encodes and decodes the dataclasses it was given.
+    Unknown fields on reading are ignored (an older reader)."""
 
     def __init__(self, classes: Iterable[type]) -> None:
         self.classes: Mapping[str, type] = {c.__name__: c for c in classes}

@@ -54,7 +54,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A machine's rules. `final` states have empty rows; `anywhere` moves are allowed from every other state."""
+    """A machine's rules. `final` states have empty rows;
+    `anywhere` moves are allowed from every other state."""
 
     name: str
     states: tuple[str, ...]

@@ -44,8 +44,8 @@ class Intent:
 
 @dataclass(frozen=True, slots=True)
 class Item(Generic[D]):
-    """One machine. `entry` is the number of the record that entered the state (it makes keys of a state entered
-    again new), `changed_at` the time of the last record: a look begun before it does not count."""
+    """One machine. `entry` is the number of the record that entered the state (it makes keys of a state
+    entered again new), `changed_at` the time of the last record: a look begun before it does not count."""
 
     id: str
     state: str

@@ -14,7 +14,8 @@ from tenacity.wait import wait_base
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """A policy. `jitter_s` is the most that is added; where 0 the delay is exact (the simulator wants that)."""
+    """A policy. `jitter_s` is the most that is added;
+    where 0 the delay is exact (the simulator wants that)."""
 
     mode: str = "exponential"
     initial_s: float = 1.0
@@ -31,7 +32,8 @@ class Backoff:
         raise ValueError(f"retry mode {self.mode!r}: expected exponential, linear or fixed")
 
     def delay_s(self, tries: int, seed: str = "") -> float:
-        """Seconds to wait after `tries` tries (1 or more). The jitter comes from `seed`, so a replay gets the same."""
+        """Seconds to wait after `tries` tries (1 or more).
+        The jitter comes from `seed`, so a replay gets the same."""
         state = _state(max(tries, 1))
         spread = _fraction(seed, tries) * self.jitter_s if self.jitter_s else 0.0
         return float(self.strategy()(state)) + spread

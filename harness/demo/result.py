@@ -34,7 +34,8 @@ def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
         "runtime": demo.state["runtime"],
         "seconds": round(seconds, 1),
         "release": {
-            "tag": tag, "main_sha": sha, "landed": landed, "deferred": deferred, "pr": release.data.pull if release else 0,
+            "tag": tag, "main_sha": sha, "landed": landed, "deferred": deferred,
+            "pr": release.data.pull if release else 0,
         },
         "workers": [
             {"issue": i.data.issue, "attempt": i.data.code, "final": i.data.outcome, "audit": i.data.audit}

@@ -1,7 +1,7 @@
 """Runs the demo: forge, director and the person who answers, in this process.
 
-The one rule: it can be interrupted anywhere, by ^C, kill -9 or a power cut, and the same folder goes on to the
-same end.
+The one rule: it can be interrupted anywhere, by ^C, kill -9 or a power cut, and the same folder goes on to
+the same end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Demo:
             }
         if not self.state.get("seeded"):
             users = (
-                User("acme", role="admin"), User("harness-bot", self.state["bot"], "admin"), User("ada", self.state["ada"], "write"),
+                User("acme", role="admin"), User("harness-bot", self.state["bot"], "admin"),
+                User("ada", self.state["ada"], "write"),
             )  # fmt: skip
             issues = tuple(Issue(t, b, "ada", ("harness",)) for t, b in ISSUES)
             seed(
@@ -90,7 +91,8 @@ class Demo:
             "release": {"merge": "auto"},
             "validation": {"commands": ["python3 -m unittest discover --quiet --start-directory ."]},
             "budget": {"github": {"min_seconds_between_writes": 0.0, "writes_per_minute": 1000, "reads_per_minute": 5000,
-                                  "reads_per_hour": 50000, "writes_per_hour": 10000, "cooldown_seconds": 1.0}},
+                                  "reads_per_hour": 50000, "writes_per_hour": 10000,
+                                  "cooldown_seconds": 1.0}},
             "retry": {"initial_seconds": 0.2, "max_seconds": 2.0, "jitter": 0.0},
             "audit": {"dir": str(self.folder / "audits")},
         }  # fmt: skip

@@ -1,7 +1,7 @@
 """What every machine's folder offers, and what its handlers are given.
 
-The one rule: everything a decision needs is in its arguments. `Seen` is a plain value that a journal can keep,
-so a decision can be replayed.
+The one rule: everything a decision needs is in its arguments. `Seen` is a plain value that a journal can
+keep, so a decision can be replayed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a handler may know: the time, the policy, and facts by query (see `harness.looks` for the queries)."""
+    """What a handler may know: the time, the policy,
+    and facts by query (see `harness.looks` for the queries)."""
 
     now: float
     policy: Policy
@@ -65,8 +66,8 @@ class Kind:
     """One machine's rules and readings.
 
     `wants(item, policy)` names the queries that `watch` needs in this state, `alarms` those of the moves that
-    are allowed from anywhere; `alarm(item, seen)` answers such a move or None; `fails(item, seen, err)` turns a
-    failure into the move that its class asks for.
+    are allowed from anywhere; `alarm(item, seen)` answers such a move or None; `fails(item, seen, err)` turns
+    a failure into the move that its class asks for.
     """
 
     name: str

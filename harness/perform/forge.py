@@ -28,7 +28,8 @@ def marked(body: str, name: str, where: str, world: World) -> str:
 
 
 def comment(e: fx.Comment, sent: Sent, world: World) -> Outcome:
-    """The keyed comment: posted once, then edited in place. A locked conversation is said to be so, and skipped."""
+    """The keyed comment: posted once, then edited in place.
+    A locked conversation is said to be so, and skipped."""
     forge, where = _forge(world), f"issue/{e.issue}"
     body = marked(e.body, e.name, where, world)
     marks = world.marks

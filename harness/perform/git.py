@@ -1,4 +1,5 @@
-"""Effects on git: branches and tags by lease, merges built in the mirror, a worker's bundle through quarantine."""
+"""Effects on git: branches and tags by lease, merges built in the mirror,
+a worker's bundle through quarantine."""
 
 from __future__ import annotations
 
@@ -167,7 +168,8 @@ def discard(e: fx.Discard, world: World) -> Outcome:
 
 
 def keep_work(e: fx.KeepWork, world: World) -> Outcome:
-    """What could not be kept as a ref is still a patch in the bundle; this is never a reason to stop cleaning."""
+    """What could not be kept as a ref is still a patch in the bundle;
+    this is never a reason to stop cleaning."""
     saved = places.audit_dir(world.data, e.attempt) / "saved.json"
     found = places.read_json(saved)
     sha = str(found.get("sha", "")) if found else ""

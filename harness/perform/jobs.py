@@ -93,7 +93,8 @@ def _commands_job(
 
 
 def end_gate(e: fx.EndGate, world: World) -> Outcome:
-    """The verdict outlives its container: nothing is validated twice. A gate that left no exit status is no fact."""
+    """The verdict outlives its container: nothing is validated twice.
+    A gate that left no exit status is no fact."""
     runtime, now = _runtime(world), world.clock.now()
     there = runtime.status(e.name)
     if not isinstance(there, Ok):

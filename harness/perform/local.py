@@ -55,7 +55,8 @@ def seal_bundle(e: fx.SealBundle, world: World) -> Outcome:
 
 
 def feed(items: Iterable[Item[Any]], world: World) -> None:
-    """Tell the workers what their requests came to: answers are in the journal, and are told again after a restart."""
+    """Tell the workers what their requests came to:
+    answers are in the journal, and are told again after a restart."""
     if world.gateway is None:
         return
     for item in items:

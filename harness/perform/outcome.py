@@ -1,6 +1,7 @@
 """Outcomes of effects, and the one policy of believing that something is not there.
 
-`done` and `failed` close an intent. `ambiguous` (it may have happened) and `deferred` (not now) leave it open.
+`done` and `failed` close an intent. `ambiguous` (it may have happened) and `deferred` (not now) leave it
+open.
 `later` was our own spacing: nothing was sent, and nothing is written.
 """
 
@@ -35,7 +36,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """`at`: the last moment at which the effect may have been sent (POSIX seconds), None when it surely was not.
+    """`at`: the last moment at which the effect may have been sent (POSIX seconds),
+    None when it surely was not.
     `absent`: the reads since then that did not find it. `tries`: outcomes so far."""
 
     at: float | None
@@ -60,7 +62,8 @@ PASSING = frozenset(
 
 
 def from_result(result: Result[Any], now: float, make: Callable[[Any], Any] = lambda v: v) -> Outcome:
-    """The outcome of a write: what may have happened is ambiguous, what passes is deferred, the rest is final."""
+    """The outcome of a write: what may have happened is ambiguous, what passes is deferred,
+    the rest is final."""
     if isinstance(result, Ok):
         return Outcome.done(make(result.value))
     if isinstance(result, Pass):

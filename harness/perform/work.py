@@ -1,4 +1,5 @@
-"""Effects inside a worker's container: its own clone, the agent's and the validation's runs, and its requests."""
+"""Effects inside a worker's container: its own clone, the agent's and the validation's runs,
+and its requests."""
 
 from __future__ import annotations
 

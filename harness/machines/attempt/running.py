@@ -1,6 +1,7 @@
 """RUNNING: serve the worker's requests, and see how it ends.
 
-A worker's word is the agent's word. The exit state is the engine's; the worker's last words only name a class.
+A worker's word is the agent's word. The exit state is the engine's; the worker's last words only name a
+class.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
 
 
 def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:
-    """Success needs evidence: the published SHA, and the pull open. "Done" with nothing pushed is not done."""
+    """Success needs evidence: the published SHA, and the pull open.
+    "Done" with nothing pushed is not done."""
     d = item.data
     if d.question:
         return "question", str(Failure.QUESTION)

@@ -41,8 +41,8 @@ class E(StrEnum):
 class Attempt:
     """The attempt's own data.
 
-    `code` is `12.1`: issue and number. `images` are those of the incarnations so far. `answers` holds the reply
-    to each request of the worker. `outcome` is done, question, stopped or failed; `failure` its class.
+    `code` is `12.1`: issue and number. `images` are those of the incarnations so far. `answers` holds the
+    reply to each request of the worker. `outcome` is done, question, stopped or failed; `failure` its class.
     `witnessed` is the last hash seen of the worker's journal, `counters` what the worker says it used up.
     """
 

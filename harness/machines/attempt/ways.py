@@ -137,9 +137,9 @@ def _meta(item: Item[Attempt]) -> dict[str, Any]:
     d = item.data
     return {
         "machine": item.id, "issue": d.issue, "attempt": d.code, "branch": d.branch, "base_sha": d.base_sha,
-        "image": d.image_now or d.image, "incarnations": d.incarnation, "outcome": d.outcome, "failure": d.failure,
-        "detail": d.detail[:2000], "head": d.head, "pull": d.pull, "exit": d.exit, "warning": d.warning,
-        "worker_head": d.witnessed, "worker_seq": d.witnessed_seq, "title": d.title,
+        "image": d.image_now or d.image, "incarnations": d.incarnation, "outcome": d.outcome,
+        "failure": d.failure, "detail": d.detail[:2000], "head": d.head, "pull": d.pull, "exit": d.exit,
+        "warning": d.warning, "worker_head": d.witnessed, "worker_seq": d.witnessed_seq, "title": d.title,
     }  # fmt: skip
 
 

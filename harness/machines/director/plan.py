@@ -29,8 +29,8 @@ UNDER_WAY = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`chosen` in the order of dispatch; `reasons` by issue number as text. `wanted` counts the candidates that
-    nothing but room holds back."""
+    """`chosen` in the order of dispatch; `reasons` by issue number as text. `wanted` counts the candidates
+    that nothing but room holds back."""
 
     chosen: tuple[Candidate, ...]
     reasons: Mapping[str, str]

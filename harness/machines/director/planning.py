@@ -137,7 +137,8 @@ def _open(
 
 
 def next_version(refs: Mapping[str, str], known_versions: Iterable[str], policy: Policy) -> str:
-    """The version after the highest of all tags and of all releases that we planned, by the configured scheme."""
+    """The version after the highest of all tags and of all releases that we planned,
+    by the configured scheme."""
     pattern = re.escape(policy.tag).replace(re.escape("{version}"), r"(\d+\.\d+\.\d+)")
     tags = [m.group(1) for ref in refs if (m := re.fullmatch(f"refs/tags/{pattern}", ref))]
     taken = [

@@ -74,7 +74,8 @@ def begin_dispatch(item: Item[Director], seen: Seen) -> tuple[Effect, ...]:
 
 
 def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -> OpenMachine:
-    """A ticket of an issue that had one before (reopened, labelled again) gets a name and numbers of its own."""
+    """A ticket of an issue that had one before (reopened,
+    labelled again) gets a name and numbers of its own."""
     before = [e for e in entries if e.issue == c.issue.number]
     name = f"{repo}/ticket/{c.issue.number}" + (f"~{len(before) + 1}" if before else "")
     lands = "lane" if policy.mode == "train" else "person"
@@ -133,7 +134,8 @@ def _settled(r: Peer, seen: Seen) -> bool:
 
 
 def _room(seen: Seen) -> bool:
-    """Candidates that would still join this release hold it open; those that can only join the next do not."""
+    """Candidates that would still join this release hold it open;
+    those that can only join the next do not."""
     return any(w in ("chosen", "no free slot") for w in plan(seen).reasons.values())
 
 

@@ -1,4 +1,5 @@
-"""RESOLVING, TAGGING, PUBLISHING and NEEDS_PERSON. Every step can be taken again: each looks for its key first."""
+"""RESOLVING, TAGGING, PUBLISHING and NEEDS_PERSON. Every step can be taken again:
+each looks for its key first."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
 
 
 def watch_resolving(item: Item[Release], seen: Seen) -> Watch:
-    """The merge agent: an attempt that merges the default branch into the release and resolves what conflicts."""
+    """The merge agent: an attempt that merges the default branch into the release and resolves what
+    conflicts."""
     d, p = item.data, seen.policy
     refs = seen["refs"]
     if not known(refs):
@@ -79,13 +81,15 @@ def _merge_attempt(item: Item[Release], p: Policy, machine: str, tip: str, base_
     code = machine.rsplit("/", 1)[-1]
     branch = f"{p.branch_prefix}/release-{d.version}"
     brief = {
-        "issue": 0, "title": f"Merge {d.base} into {d.branch}", "text": texts.resolve(d.branch, d.base, d.detail),
-        "attempt": code, "base": d.base, "base_sha": base_sha, "branch": branch, "feedback": "", "answers": [],
-        "counters": {}, "agent": p.agent, "model": p.model, "commands": list(p.commands),
+        "issue": 0, "title": f"Merge {d.base} into {d.branch}",
+        "text": texts.resolve(d.branch, d.base, d.detail), "attempt": code, "base": d.base,
+        "base_sha": base_sha, "branch": branch, "feedback": "", "answers": [], "counters": {},
+        "agent": p.agent, "model": p.model, "commands": list(p.commands),
     }  # fmt: skip
     return Attempt(
-        code=code, ticket=item.id, purpose="merge", branch=branch, base=d.base, base_sha=base_sha, start_sha=tip,
-        image=p.image, prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief, title=brief["title"],
+        code=code, ticket=item.id, purpose="merge", branch=branch, base=d.base, base_sha=base_sha,
+        start_sha=tip, image=p.image, prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief,
+        title=brief["title"],
     )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """GATING and MERGING: the commit that reaches the default branch is the one whose tree was gated.
 
 GATING validates the tip, or the merge commit that MERGING found to have another tree. MERGING builds the
-merge commit; with `merge = "auto"` it pushes exactly that commit, else a person merges and the tree is compared.
+merge commit; with `merge = "auto"` it pushes exactly that commit, else a person merges and the tree is
+compared.
 """
 
 from __future__ import annotations

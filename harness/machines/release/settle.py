@@ -1,4 +1,5 @@
-"""When a release is settled: everything in it has landed, or is deferred with a written reason, or time is up."""
+"""When a release is settled: everything in it has landed, or is deferred with a written reason,
+or time is up."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def not_in(machine: str, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 
 def settled(item: Item[Release], entries: tuple[Entry, ...], now: float, policy: Policy) -> bool:
-    """Something landed, nothing is under way any more; after the cut-off what is under way is carried over."""
+    """Something landed, nothing is under way any more;
+    after the cut-off what is under way is carried over."""
     if not landed_in(item.id, entries):
         return False
     cut = now - item.entered_at > policy.cutoff_s

@@ -42,7 +42,8 @@ class Release:
     """The release's own data.
 
     `merge` is the commit that is to land on the base (sha, tree, base, head); `gated` the tree that the last
-    green gate was about. `waits` says for whom it waits. `tip` and `base_tip` are the branches as last judged.
+    green gate was about. `waits` says for whom it waits. `tip` and `base_tip` are the branches as last
+    judged.
     """
 
     repo: str = ""

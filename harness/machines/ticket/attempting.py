@@ -59,8 +59,8 @@ def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
     machine = f"{d.repo}/attempt/{attempt_code(d, n)}"
     start = _start(item, p, n, base, base_sha, refs.get(f"refs/heads/{branch(d, p.branch_prefix)}", ""))
     return stay(
-        OpenMachine(machine, start), why=f"attempt {n} on {base}@{base_sha[:12]}", attempts=n, attempt=machine,
-        spawned=item.entry, base=base, base_sha=base_sha,
+        OpenMachine(machine, start), why=f"attempt {n} on {base}@{base_sha[:12]}", attempts=n,
+        attempt=machine, spawned=item.entry, base=base, base_sha=base_sha,
     )  # fmt: skip
 
 
@@ -79,14 +79,16 @@ def _start(item: Item[Ticket], p: Policy, n: int, base: str, base_sha: str, publ
     code = attempt_code(d, n)
     goes_on = d.head if d.head and published == d.head else ""
     brief: dict[str, Any] = {
-        "issue": d.issue, "title": d.title, "text": d.text, "attempt": code, "base": base, "base_sha": base_sha,
-        "branch": branch(d, p.branch_prefix), "feedback": d.feedback, "answers": [dict(a) for a in d.answers],
-        "counters": dict(d.counters), "round_offset": len(d.answers), "agent": p.agent, "model": p.model, "commands": list(p.commands),
+        "issue": d.issue, "title": d.title, "text": d.text, "attempt": code, "base": base,
+        "base_sha": base_sha, "branch": branch(d, p.branch_prefix), "feedback": d.feedback,
+        "answers": [dict(a) for a in d.answers], "counters": dict(d.counters), "round_offset": len(d.answers),
+        "agent": p.agent, "model": p.model, "commands": list(p.commands),
     }  # fmt: skip
     return Attempt(
         code=code, ticket=item.id, issue=d.issue, title=d.title, branch=branch(d, p.branch_prefix),
-        base=base, base_sha=base_sha, start_sha=goes_on or base_sha, image=p.image, prepare=prepare_name(p, base_sha),
-        commands=p.commands, brief=brief, pull_title=pull_title(d.issue, d.title), pull_body=pull_body(d.issue, d.title, code),
+        base=base, base_sha=base_sha, start_sha=goes_on or base_sha, image=p.image,
+        prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief,
+        pull_title=pull_title(d.issue, d.title), pull_body=pull_body(d.issue, d.title, code),
         counters=dict(d.counters), pull=d.pull if goes_on else 0,
     )  # fmt: skip
 
@@ -101,8 +103,8 @@ def _spent(counters: Any, policy: Policy) -> str:
 
 
 def charge(d: Ticket, failure: str, said: Any = None) -> dict[str, int]:
-    """The counters after this failure. What the worker says it counted is taken when it is more; a failure that
-    it did not count is charged here, once."""
+    """The counters after this failure. What the worker says it counted is taken when it is more; a failure
+    that it did not count is charged here, once."""
     counters = {k: max(d.counters.get(k, 0), (said or {}).get(k, 0)) for k in {*d.counters, *(said or {})}}
     name = str(rule(failure).counter)
     if name != Counter.NOBODY and counters.get(name, 0) <= d.counters.get(name, 0):

@@ -1,4 +1,5 @@
-"""CLAIMING: one winner by a fixed rule. The oldest claim that is not stale holds; the loser takes its own back.
+"""CLAIMING: one winner by a fixed rule. The oldest claim that is not stale holds;
+the loser takes its own back.
 
 The text that work is done from is frozen here and hashed: a later edit cannot steer the agent.
 """

@@ -99,7 +99,8 @@ def alarm(item: Item[Ticket], seen: Seen) -> Move | None:
 
 
 def fails(item: Item[Ticket], seen: Seen, err: Err) -> Move:
-    """An effect failed for good. What the class says decides between another attempt, a person, and giving up."""
+    """An effect failed for good. What the class says decides between another attempt, a person,
+    and giving up."""
     note = {"failure": str(err.failure), "detail": err.detail[:8000], "feedback": err.detail[:20000]}
     text = explain(err.failure, err.detail[:300])
     if err.failure == Failure.GONE:

@@ -1,4 +1,5 @@
-"""COMMIT, PR_CREATE and REVIEW_REQUEST: the work becomes a commit, the director publishes it and opens the pull.
+"""COMMIT, PR_CREATE and REVIEW_REQUEST:
+the work becomes a commit, the director publishes it and opens the pull.
 
 The worker only asks. Branch, base, title and text are the director's.
 """

@@ -1,4 +1,5 @@
-"""RETRY_WAIT, and how a failure's class becomes a move: counted, bounded, back to the state that it asks for."""
+"""RETRY_WAIT, and how a failure's class becomes a move:
+counted, bounded, back to the state that it asks for."""
 
 from __future__ import annotations
 
