@@ -38,7 +38,7 @@ def _report(call: Call) -> Reply:
 
 def _faults(call: Call) -> Reply:
     """GET shows; PUT puts the rules in force instead of all others; POST adds; DELETE removes all."""
-    rules = call.body.get("rules", call.body.get("items", []))
+    rules = call.body.get("rules", [])
     try:
         if call.method == "PUT":
             call.state.faults.replace(rules)

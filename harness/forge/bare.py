@@ -163,7 +163,9 @@ class Bare:
         return self.ref(f"refs/heads/{name}") if valid_ref(name) else None
 
     def kind(self, sha: str) -> str | None:
-        """The type of an object ("commit", "tag", "tree", "blob"), None when it is not here."""
+        """The type of an object ("commit", "tag", "tree", "blob"), None when it is not here or no SHA."""
+        if not is_sha(sha):
+            return None
         code, out = self.raw("cat-file", "-t", sha, ok=(0, 1, 128))
         return out.decode().strip() if code == 0 else None
 

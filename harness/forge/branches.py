@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from harness.forge import render_git, sync
 from harness.forge.errors import ApiError
+from harness.forge.issues import names_in
 from harness.forge.pages import cut, page_of
 from harness.forge.state import Call, Reply
 
@@ -90,7 +91,8 @@ def put_protection(call: Call) -> Reply:
     if call.bare.branch(call.params["branch"]) is None:
         raise ApiError(404, "Branch not found")
     checks = call.body.get("required_status_checks") or {}
-    contexts = checks.get("contexts") or [item["context"] for item in checks.get("checks", [])]
+    contexts = names_in(checks.get("contexts"))
+    contexts += [item["context"] for item in checks.get("checks") or [] if item.get("context")]
     reviews = call.body.get("required_pull_request_reviews")
     needed = 0 if reviews is None else int(reviews.get("required_approving_review_count", 1))
     call.db.run(

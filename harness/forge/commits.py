@@ -50,6 +50,8 @@ def list_commits(call: Call) -> Reply:
         raise not_found()
     limit, offset = window(call)
     path = call.query.get("path")
+    if path and not _plain(path):
+        raise not_found()
     total = int(call.bare.text("rev-list", "--count", start, "--", *([path] if path else [])).strip())
     if path:
         shas = call.bare.text(
@@ -115,11 +117,18 @@ def compare(call: Call) -> Reply:
 # -- contents -------------------------------------------------------------------------------------
 
 
+def _plain(path: str) -> bool:
+    """Whether every part of a path is a name of its own (none is empty, a dot, two dots or .git)."""
+    return all(part not in ("", ".", "..") and part.lower() != ".git" for part in path.split("/"))
+
+
 def _entry(bare: Bare, sha: str, path: str) -> tuple[str, str, str] | None:
     """(mode, kind, object) of a path in a commit; the root is a tree."""
     if path == "":
         return "040000", "tree", bare.text("rev-parse", f"{sha}^{{tree}}").strip()
-    out = bare.text("ls-tree", "-z", sha, "--", path).split("\x00")[0]
+    if not _plain(path):
+        return None
+    out = bare.text("--literal-pathspecs", "ls-tree", "-z", sha, "--", path).split("\x00")[0]
     if not out:
         return None
     mode, kind, blob = out.partition("\t")[0].split(" ")
@@ -177,6 +186,8 @@ def put_contents(call: Call) -> Reply:
     path = call.params["path"].strip("/")
     branch = call.body.get("branch") or call.repo["default_branch"]
     message, content = call.body.get("message"), call.body.get("content")
+    if not _plain(path):
+        raise unprocessable("path contains a malformed path component")
     if not message or content is None:
         raise unprocessable('Invalid request.\n\n"message", "content" weren\'t supplied.')
     try:

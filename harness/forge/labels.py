@@ -162,7 +162,7 @@ def remove_from_issue(call: Call) -> Reply:
 
 def _wanted(call: Call) -> list[str]:
     """The names in the request: GitHub takes {"labels": [...]} and, from older clients, a bare array."""
-    names = names_in(call.body.get("labels", call.body.get("items")))
+    names = names_in(call.body.get("labels"))
     if any(not name or len(name) > 50 for name in names):
         raise invalid("Label", "name", "invalid")
     return names

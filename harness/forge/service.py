@@ -17,12 +17,12 @@ from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from harness.forge import admin, limits, repos, routes
+from harness.forge import admin, bodies, limits, repos, routes
 from harness.forge.auth import identify
 from harness.forge.errors import ApiError
 from harness.forge.faults import Rule
 from harness.forge.merges import BASE_MODIFIED
-from harness.forge.state import Call, Reply, State, Who, parse_body
+from harness.forge.state import Call, Reply, State, Who
 
 log = logging.getLogger("harness.forge")
 WORDS = {
@@ -164,13 +164,16 @@ def _guarded(work: Any) -> Reply:
 
 
 def _call(state: State, request: Request, who: Who | None, params: Mapping[str, str]) -> Call:
+    query = dict(parse_qsl(request.query, keep_blank_values=True))
+    if not all(bodies.clean(text) for text in (*params.values(), *query.values())):
+        raise ApiError(404, "Not Found")
     return Call(
         state=state,
         method=request.method,
         path=request.path,
         params=params,
-        query=dict(parse_qsl(request.query, keep_blank_values=True)),
-        body=parse_body(request.body),
+        query=query,
+        body=bodies.parse(request.body),
         who=who,
         api=state.public_url + request.prefix,
         headers=request.headers,

@@ -7,7 +7,6 @@ clients to send them.
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 import threading
 import time
@@ -199,18 +198,3 @@ class Call:
         if not text.isdigit() or len(text) > 15:
             raise not_found()
         return int(text)
-
-
-def parse_body(raw: bytes) -> dict[str, Any]:
-    """The JSON object of a request; an empty body is an empty object, an array is put under "items"."""
-    if not raw.strip():
-        return {}
-    try:
-        value = json.loads(raw)
-    except ValueError as error:
-        raise ApiError(400, "Problems parsing JSON") from error
-    if isinstance(value, list):
-        return {"items": value}
-    if not isinstance(value, dict):
-        raise ApiError(400, "Body should be a JSON object")
-    return value

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 
@@ -19,7 +20,7 @@ class Db:
     """One SQLite connection. Callers hold the state's lock."""
 
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        target = f"file:{path}?mode=ro" if read_only else f"file:{path}"
+        target = f"file:{quote(str(path))}" + ("?mode=ro" if read_only else "")
         self.conn = sqlite3.connect(
             target, uri=True, check_same_thread=False, isolation_level=None, timeout=30
         )
