@@ -414,6 +414,27 @@ class Control:
     args: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another machine, as it is folded now."""
+
+    id: str
+    state: str
+    entered_at: float
+    entry: int
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A validation as last looked at. `verdict` is running, green, red or lost."""
+
+    name: str
+    verdict: str
+    log_tail: str = ""
+    exit: int | None = None
+
+
 # ---------------------------------------------------------------- names
 
 _SLUG = re.compile(r"[^a-z0-9]+")
@@ -445,5 +466,5 @@ def container_name(repo: str, attempt: str, part: str, instance: str = "") -> st
 VALUES: tuple[type, ...] = (
     Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Entry, Limited, Pull,
     Review, Check, Published, FileChange, Imported, Merged, Mount, Limits, Job, Status, Absent, AgentResult,
-    Run, WorkTree, Ask, Beat, News, Control,
+    Run, WorkTree, Ask, Beat, News, Control, Peer, Gate,
 )  # fmt: skip

@@ -18,17 +18,18 @@ from harness.domain import (
     AgentResult,
     Candidate,
     Entry,
+    Gate,
     Gone,
     Issue,
     Lane,
     Limited,
+    Peer,
     Reply,
     Run,
     Slots,
     Status,
     Unknown,
 )
-from harness.machines.kind import Gate, Peer
 from harness.perform import places
 from harness.ports import World
 
@@ -40,8 +41,8 @@ REPOSITORY_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How one kind of query is read: by whom, in which pool, how old it may get, and whether it must be younger
-    than the asking machine's last record."""
+    """How one kind of query is read: by whom, in which pool, how old it may get, and whether it must be
+    younger than the asking machine's last record."""
 
     read: Reader
     port: str
@@ -116,8 +117,9 @@ def _replies(world: World, n: str) -> Result[Any]:
         mark = marks.read(c.body, f"issue/{n}")
         replies.append(
             Reply(
-                c.id, c.author, c.body, c.created_at, mark.name if mark else "", mark.instance if mark else "",
-                bool(mark and mark.ours), trusted(world, c.author, c.author_kind),
+                c.id, c.author, c.body, c.created_at, mark.name if mark else "",
+                mark.instance if mark else "", bool(mark and mark.ours),
+                trusted(world, c.author, c.author_kind),
             )
         )  # fmt: skip
     return Ok(tuple(replies))
@@ -174,7 +176,7 @@ def _preflight(world: World, _: str) -> Result[Any]:
 
 def _image(world: World, _: str) -> Result[Any]:
     assert world.runtime is not None
-    return world.runtime.image(world.policy().image)
+    return world.runtime.image(world.image_name or world.policy().image)
 
 
 def _ours(world: World, _: str) -> Result[Any]:
@@ -282,7 +284,7 @@ READERS: Mapping[str, Reading] = {
     "refs": Reading(_refs, "git", 0.0),
     "tree": Reading(_tree, "git", 3600.0, fresh=False),
     "preflight": Reading(_preflight, "git", 3600.0, fresh=False),
-    "image": Reading(_image, "runtime", 30.0, fresh=False),
+    "image": Reading(_image, "runtime", 5.0, fresh=False),
     "ours": Reading(_ours, "runtime", 30.0, fresh=False),
     "job": Reading(_job, "runtime", 0.5),
     "gate": Reading(_gate, "runtime", 0.5),
@@ -297,8 +299,8 @@ READERS: Mapping[str, Reading] = {
 
 @dataclass
 class Own:
-    """What our own machines say of each other: always current, read without I/O. `items` are all that are folded,
-    by id; `signal` is what the process was told."""
+    """What our own machines say of each other: always current, read without I/O. `items` are all that are
+    folded, by id; `signal` is what the process was told."""
 
     world: World
     items: Mapping[str, Item[Any]]
@@ -387,8 +389,8 @@ def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
         else ""
     )
     return Entry(
-        item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure, d.detail[:500],
-        d.attempts, d.audits, d.cost_usd, doing,
+        item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure,
+        d.detail[:500], d.attempts, d.audits, d.cost_usd, doing,
     )  # fmt: skip
 
 
@@ -425,8 +427,8 @@ class _Kept:
 
 @dataclass
 class Looks:
-    """Answers queries from what was read last, and reads again what is due. `start(port, do)` runs a read in a
-    pool (or at once); `rhythm_s` is how old the answers of readers with age 0 may get."""
+    """Answers queries from what was read last, and reads again what is due. `start(port, do)` runs a read in
+    a pool (or at once); `rhythm_s` is how old the answers of readers with age 0 may get."""
 
     world: World
     own: Own

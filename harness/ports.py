@@ -52,8 +52,9 @@ class Store(Protocol):
     """Journals of machines, blobs by content, and what people asked for."""
 
     def append(self, machine: str, draft: Draft, *, expect_seq: int) -> Result[Record]:
-        """Number, chain and write one record durably. `expect_seq` is the number it must get; another one means
-        that somebody else wrote: Err(INTERNAL_ERROR). A stale epoch: Err(AUTH_FAILED). ENOSPC: Err(DISK_FULL)."""
+        """Number, chain and write one record durably. `expect_seq` is the number it must get; another one
+        means that somebody else wrote: Err(INTERNAL_ERROR). A stale epoch: Err(AUTH_FAILED). ENOSPC:
+        Err(DISK_FULL)."""
         ...
 
     def read(self, machine: str, after: int = 0) -> Sequence[Record]: ...
@@ -114,7 +115,8 @@ class Forge(Protocol):
     ) -> Result[Pull]: ...  # fmt: skip
     def merge_pull(self, number: int, sha: str, method: str, title: str, message: str) -> Result[str]:
         """Merge with the head pinned; answers the merge SHA. Err(CONFLICT) for a conflict or a moved head,
-        Err(POLICY_VIOLATION) where a rule of the repository forbids it now, Err(FORGE_DOWN, maybe) otherwise."""
+        Err(POLICY_VIOLATION) where a rule of the repository forbids it now, Err(FORGE_DOWN, maybe)
+        otherwise."""
         ...
 
     def reviews(self, number: int) -> Result[tuple[Review, ...]]: ...
@@ -142,7 +144,8 @@ class Repo(Protocol):
         ...
 
     def preflight(self, base: str, prefix: str = "agent") -> Result[None]:
-        """Whether the repository can be worked on at all: not empty, the base there, no branch in the prefix's way."""
+        """Whether the repository can be worked on at all:
+        not empty, the base there, no branch in the prefix's way."""
         ...
 
     def fetch(self, refs: Sequence[str] = ()) -> Result[Mapping[str, str]]:
@@ -154,8 +157,8 @@ class Repo(Protocol):
         ...
 
     def push(self, ref: str, sha: str, expect: str | None) -> Result[str]:
-        """Push one SHA to one full ref with a lease: `expect` is the SHA it must have now ("" = must not exist;
-        None = must exist nowhere or be `sha` already). `sha` "" deletes. Answers the SHA now there.
+        """Push one SHA to one full ref with a lease: `expect` is the SHA it must have now ("" = must not
+        exist; None = must exist nowhere or be `sha` already). `sha` "" deletes. Answers the SHA now there.
         Err(CONFLICT) when the lease was refused, Err(POLICY_VIOLATION) when the forge refuses the content."""
         ...
 
@@ -169,17 +172,20 @@ class Repo(Protocol):
         ...
 
     def discard(self, folder: Path) -> Result[None]:
-        """Remove a clone or checkout of ours (ownership file), whatever is left of it. Err(INFRA_KILLED) when denied."""
+        """Remove a clone or checkout of ours (ownership file), whatever is left of it.
+        Err(INFRA_KILLED) when denied."""
         ...
 
     def import_bundle(self, bundle: Path, sha: str, base: str) -> Result[Imported]:
-        """Bundle → quarantine → strict checks → second-hop fetch into the mirror under refs/harness/import/<sha>.
-        Err(POLICY_VIOLATION) names what is wrong with it; limits on size, commits and files apply."""
+        """Bundle → quarantine → strict checks → second-hop fetch into the mirror under
+        refs/harness/import/<sha>. Err(POLICY_VIOLATION) names what is wrong with it; limits on size, commits
+        and files apply."""
         ...
 
     def changes(self, base: str, sha: str) -> Result[Imported]: ...
     def merge(self, base: str, head: str, message: str, at: float) -> Result[Merged]:
-        """Build a merge commit in the mirror (no working tree), same input same SHA. Err(CONFLICT) names files."""
+        """Build a merge commit in the mirror (no working tree), same input same SHA.
+        Err(CONFLICT) names files."""
         ...
 
     def tree(self, sha: str) -> Result[str]: ...
@@ -229,7 +235,8 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent is asked to do in one run. `prompt` is the whole text; `session` resumes an earlier one."""
+    """What an agent is asked to do in one run. `prompt` is the whole text;
+    `session` resumes an earlier one."""
 
     run: str
     prompt: str
@@ -262,7 +269,8 @@ class Agent(Protocol):
 
     def build(self, brief: Brief) -> Launch: ...
     def parse(self, output: bytes, files: Mapping[str, bytes], exit_code: int | None) -> AgentResult:
-        """`output` is head and tail of stdout; `files` are the named files of HOME that the adapter asked for."""
+        """`output` is head and tail of stdout;
+        `files` are the named files of HOME that the adapter asked for."""
         ...
 
 
@@ -288,7 +296,8 @@ class Bus(Protocol):
 
 
 class Gateway(Protocol):
-    """The director's side of the one way out of a worker's container. Plain values, no call waits for a worker."""
+    """The director's side of the one way out of a worker's container.
+    Plain values, no call waits for a worker."""
 
     def open(self, attempt: str, token: str, incarnation: int) -> Path:
         """Serve an attempt; answers the folder to mount. Again with the same arguments: nothing changes."""
@@ -308,7 +317,8 @@ class Clone(Protocol):
     """The worker's git: its own clone, inside its own sandbox, and nothing else."""
 
     def sync(self, base: str) -> Result[Mapping[str, Any]]:
-        """Bring the newest `base` in; answers what, base_sha and conflicts (left in the tree for the agent)."""
+        """Bring the newest `base` in; answers what,
+        base_sha and conflicts (left in the tree for the agent)."""
         ...
 
     def look(self, base_sha: str) -> Result[WorkTree]: ...
@@ -342,7 +352,8 @@ class Screen(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """How our own programs are started inside jobs: the Python there, the package's folder there, the command."""
+    """How our own programs are started inside jobs:
+    the Python there, the package's folder there, the command."""
 
     python: str
     package: str
@@ -371,6 +382,7 @@ class World:
     bus: Bus | None = None
     clone: Clone | None = None
     brief: Mapping[str, Any] | None = None
+    image_name: str = ""
     agent_brief: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = Limits()
     model_url: str = ""

@@ -65,6 +65,9 @@ def choose(runtime: str, image: str) -> tuple[str, str]:
 
 
 def play(folder: Path, runtime: str, image: str, as_json: bool) -> int:
+    import os
+
+    from harness.demo.crash import boundary
     from harness.demo.result import result
     from harness.demo.run import Demo
 
@@ -73,7 +76,7 @@ def play(folder: Path, runtime: str, image: str, as_json: bool) -> int:
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - began:6.1f} s  {text}", err=True)
 
-    demo = Demo(folder, runtime, image if runtime == "docker" else "", say)
+    demo = Demo(folder, runtime, image if runtime == "docker" else "", say, boundary(os.environ))
     demo.open()
     try:
         running = demo.run()

@@ -93,6 +93,11 @@ class InForce:
     def __post_init__(self) -> None:
         self.policy: Policy = policy_of(self.config, **self.found)
 
+    def use_image(self, digest: str) -> None:
+        """A newer image under the configured name: what starts from now on starts in it."""
+        self.found = {**self.found, "image": digest}
+        self.policy = replace(self.policy, image=digest)
+
     def use_repository(self, raw: str) -> None:
         """Take what the default branch's `.harness.toml` says now. A broken one keeps the last good one."""
         if raw != self.repository:
@@ -112,7 +117,8 @@ def local(url: str) -> bool:
 def pick_runtime(
     config: Config, data: Path, instance: str, clock: SteadyClock, env: Mapping[str, str]
 ) -> tuple[Runtime, str, str]:
-    """The runtime, its name, and one line about it. `auto` is docker when an engine answers and an image is named."""
+    """The runtime, its name, and one line about it.
+    `auto` is docker when an engine answers and an image is named."""
     wanted = config.containers.runtime
     if wanted in ("auto", "docker"):
         from harness.adapters.docker import DockerRuntime
@@ -193,17 +199,18 @@ def _start(
     wake = threading.Event()
     force = InForce(config, {"instance": instance, "runtime": name, "image": image_of(runtime, config, name)})
     gateway = Gateway(
-        runtime_dir(data), data, clock, model=model_settings(config, env), wake=wake.set, listen=config.gateway.listen,
-        status=lambda: status_of(loop_box), redact=redactor.text,
+        runtime_dir(data), data, clock, model=model_settings(config, env), wake=wake.set,
+        listen=config.gateway.listen, status=lambda: status_of(loop_box), redact=redactor.text,
     )  # fmt: skip
     loop_box: list[Running] = []
     epoch, began = take_epoch(store, repo, clock, dry)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
-        forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime, gateway=gateway,
-        archive=Archive(audits_dir(config, data), data, store, clock, redactor.data), screen=lambda i: screened(i, force.policy, repo),
-        marks=Marks(secret_of(data), instance, config.forge.repo.lower()), tools=tools_of(name), agents=AGENTS,
-        agent_brief=agent_brief(config),
+        forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime,
+        gateway=gateway, archive=Archive(audits_dir(config, data), data, store, clock, redactor.data),
+        screen=lambda i: screened(i, force.policy, repo),
+        marks=Marks(secret_of(data), instance, config.forge.repo.lower()), tools=tools_of(name),
+        agents=AGENTS, agent_brief=agent_brief(config), image_name=config.containers.image,
         limits=limits_of(config), redact=redactor.text,
     )  # fmt: skip
     gateway.start()
@@ -292,9 +299,10 @@ def model_settings(config: Config, env: Mapping[str, str]) -> ModelSettings | No
     }
     return ModelSettings(
         m.upstream, m.auth, (lambda: m.key.read(env)) if m.auth != "none" else str, m.max_concurrent_requests,
-        m.attempt_usd, m.attempt_tokens, m.day_usd, m.day_tokens, prices, m.request_seconds, m.unpriced_call_usd,
-        per_minute=m.requests_per_minute, gap_s=m.min_seconds_between_requests, cooldown_s=m.cooldown_seconds,
-        queue_s=m.queue_seconds, headers=dict(m.headers), proxy=m.proxy or None,
+        m.attempt_usd, m.attempt_tokens, m.day_usd, m.day_tokens, prices, m.request_seconds,
+        m.unpriced_call_usd, per_minute=m.requests_per_minute, gap_s=m.min_seconds_between_requests,
+        cooldown_s=m.cooldown_seconds, queue_s=m.queue_seconds, headers=dict(m.headers),
+        proxy=m.proxy or None,
     )  # fmt: skip
 
 
@@ -387,11 +395,20 @@ def _loop(
 
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)
+        _newest_image(running, force, looks.see(loop.items[running.machine], "image"))
         refs = looks.kept.get("refs")
         if refs is not None and isinstance(refs.value, Mapping):
             _repository_file(world, force, refs.value)
 
     return Loop(ticker, items, wake, after=after, report=report)
+
+
+def _newest_image(running: Running, force: InForce, image: Any) -> None:
+    """Another digest under the image's name: workers are told, and move at their next checkpoint."""
+    if isinstance(image, str) and image and image != force.policy.image:
+        force.use_image(image)
+        assert running.world.gateway is not None
+        running.world.gateway.publish(replace(running.gateway.board.news, image=image))
 
 
 def _repository_file(world: World, force: InForce, refs: Mapping[str, str]) -> None:
@@ -435,14 +452,15 @@ def status_of(box: list[Running]) -> Mapping[str, Any]:
     trouble = running.loop.trouble
     waits = {x.resource: x.until for x in limited(running.governor)}
     return {
-        "ok": not trouble, "state": item.state if item else "starting", "epoch": running.world.epoch, "trouble": trouble,
-        "limited": waits, "slowest_tick_s": round(running.loop.slowest_s, 3),
+        "ok": not trouble, "state": item.state if item else "starting", "epoch": running.world.epoch,
+        "trouble": trouble, "limited": waits, "slowest_tick_s": round(running.loop.slowest_s, 3),
         "machines": {k: i.state for k, i in list(running.loop.items.items())},
     }  # fmt: skip
 
 
 def _adopt(running: Running) -> None:
-    """Fold everything, open the sockets of attempts under way, say the newest news again, and begin the epoch."""
+    """Fold everything, open the sockets of attempts under way, say the newest news again,
+    and begin the epoch."""
     world, loop = running.world, running.loop
     names = tuple(world.store.machines())
     loop.load(names)

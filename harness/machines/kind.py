@@ -15,33 +15,12 @@ from harness.core.fsm import Move, Stay, Table
 from harness.core.item import Item
 from harness.core.journal import Record
 from harness.core.result import Err, Ok, Pass, Result
-from harness.domain import VALUES, Unknown
+from harness.domain import VALUES, Gate, Peer, Unknown
 from harness.effects import EFFECTS
 from harness.policy import VALUES as POLICY_VALUES
 from harness.policy import Policy
 
 NOT_ASKED = Unknown("not read yet")
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Another machine, as it is folded now."""
-
-    id: str
-    state: str
-    entered_at: float
-    entry: int
-    data: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """A validation as last looked at. `verdict` is running, green, red or lost."""
-
-    name: str
-    verdict: str
-    log_tail: str = ""
-    exit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +77,7 @@ def wait(what: str, value: Any = None) -> Pass:
 
 def codec(*data: type) -> Codec:
     """The codec of journals: the nouns, the verbs, what handlers see, and the machines' own data."""
-    return Codec((*VALUES, *EFFECTS, *POLICY_VALUES, Peer, Gate, *data))
+    return Codec((*VALUES, *EFFECTS, *POLICY_VALUES, *data))
+
+
+__all__ = ["Gate", "Kind", "Peer", "Seen", "Watch", "codec", "known", "ok", "stay", "wait"]
