@@ -39,7 +39,6 @@ class Line:
     def __init__(self) -> None:
         self.ready = asyncio.Event()
         self.news = False
-        self.beat = 0
         self.records = False
         self.sync_from = 0
         self.refused: wire.Refused | None = None
@@ -90,7 +89,7 @@ class Bus:
         news = wire.Bulletin.of(desk.news())
         welcome = wire.Welcome(v=hello.v, seq=desk.witness.synced, news=news)
         await send({"type": "websocket.send", "text": welcome.model_dump_json()})
-        reader = asyncio.create_task(self._read(desk, line, receive))
+        reader = asyncio.create_task(self._read(desk, line, receive, send))
         writer = asyncio.create_task(self._write(desk, line, send))
         try:
             await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +130,7 @@ class Bus:
 
     # ---------------------------------------------------------------- up
 
-    async def _read(self, desk: Desk, line: Line, receive: Receive) -> None:
+    async def _read(self, desk: Desk, line: Line, receive: Receive, send: Send) -> None:
         while True:
             event = await receive()
             if event["type"] == "websocket.disconnect":
@@ -145,7 +144,7 @@ class Bus:
                 continue
             message = self._parse(event.get("text"))
             if isinstance(message, Pulse):
-                self._beat(desk, line, message)
+                await self._beat(desk, message, send)
             elif isinstance(message, Question):
                 self._ask(desk, line, message)
 
@@ -166,12 +165,12 @@ class Bus:
             line.records = True
         line.poke()
 
-    def _beat(self, desk: Desk, line: Line, pulse: Pulse) -> None:
+    async def _beat(self, desk: Desk, pulse: Pulse, send: Send) -> None:
+        """Answered at once: the one message that comes often does not pass through the writer."""
         self.counts.beats += 1
         if desk.hear(pulse, self.clock.now()):
             self.wake()
-        line.beat, line.news = max(line.beat, pulse.n), True
-        line.poke()
+        await self._say(send, wire.Notice(n=pulse.n, news=wire.Bulletin.of(desk.news())))
 
     def _ask(self, desk: Desk, line: Line, question: Question) -> None:
         self.counts.asks += 1
@@ -192,8 +191,8 @@ class Bus:
             if line.close is not None:
                 raise line.close
             if line.news:
-                n, line.news, line.beat = line.beat, False, 0
-                await self._say(send, wire.Notice(n=n, news=wire.Bulletin.of(desk.news())))
+                line.news = False
+                await self._say(send, wire.Notice(news=wire.Bulletin.of(desk.news())))
             while line.direct:
                 key = next(iter(line.direct))
                 await self._say(send, wire.Reply(key=key, reply=line.direct.pop(key)))
