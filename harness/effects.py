@@ -30,10 +30,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class OpenMachine(Effect):
-    """Write the first record of a machine; its id is the key. `start` is its encoded data."""
+    """Write the first record of a machine; its id is the key. `start` is its first data."""
 
     machine: str
-    start: Mapping[str, Any]
+    start: Any
     port: ClassVar[str] = "store"
 
     @property

@@ -384,7 +384,7 @@ class World:
     brief: Mapping[str, Any] | None = None
     image_name: str = ""
     agent_brief: Mapping[str, Any] = field(default_factory=dict)
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     model_url: str = ""
     leave: Callable[[int], None] | None = None
     memo: dict[str, tuple[float, Any]] = field(default_factory=dict)

@@ -55,7 +55,8 @@ def _help() -> str:
     width = max(len(c) for c in COMMANDS)
     lines = "\n".join(f"  {c.ljust(width)}  {text}" for c, text in COMMANDS.items())
     return (
-        "Usage: harness COMMAND [OPTIONS]\n\nTurns labelled issues into validated, reviewed, released code.\n\n"
+        "Usage: harness COMMAND [OPTIONS]\n\n"
+        "Turns labelled issues into validated, reviewed, released code.\n\n"
         f"Commands:\n{lines}\n\n`harness COMMAND --help` tells more. Start with `harness demo`."
     )
 

@@ -74,7 +74,8 @@ def _bug(name: str, e: Exception) -> int:
     text = "".join(traceback.format_exception(e))
     print(
         f"{name}: this is a bug in the harness. Please report what follows.\n\n"
-        f"harness {__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}\n{text}",
+        f"harness {__version__}, Python {platform.python_version()}, {platform.system()} "
+        f"{platform.release()}\n{text}",
         file=sys.stderr,
     )
     return 3

@@ -139,8 +139,9 @@ def pick_runtime(
 
     if not local(config.forge.url) and not env.get("HARNESS_UNSAFE_PROCESS"):
         raise StartError(
-            "containers.runtime: without a container engine workers are not isolated, and the forge is not local; "
-            "install Docker, or set HARNESS_UNSAFE_PROCESS=1 when you trust every issue and every agent"
+            "containers.runtime: without a container engine workers are not isolated, and the forge is "
+            "not local; install Docker, or set HARNESS_UNSAFE_PROCESS=1 when you trust every issue and "
+            "every agent"
         )
     process = ProcessRuntime(data / "jobs", data=data, clock=clock)
     return process, "process", "workers run as processes and are NOT isolated"
@@ -200,7 +201,7 @@ def _start(
     force = InForce(config, {"instance": instance, "runtime": name, "image": image_of(runtime, config, name)})
     gateway = Gateway(
         runtime_dir(data), data, clock, model=model_settings(config, env), wake=wake.set,
-        listen=config.gateway.listen, status=lambda: status_of(loop_box), redact=redactor.text,
+        listen=address(config.gateway.listen), status=lambda: status_of(loop_box), redact=redactor.text,
     )  # fmt: skip
     loop_box: list[Running] = []
     epoch, began = take_epoch(store, repo, clock, dry)
@@ -220,6 +221,12 @@ def _start(
     loop_box.append(running)
     _adopt(running)
     return running
+
+
+def address(listen: str) -> tuple[str, int] | None:
+    """HOST:PORT as the configuration has it (checked there), or None."""
+    host, _, port = listen.rpartition(":")
+    return (host.strip("[]"), int(port)) if listen else None
 
 
 def _quiet(secret: Any, env: Mapping[str, str]) -> str:

@@ -44,16 +44,19 @@ class DryForge:
         return replace(issue, labels=labels, open=issue.open and issue.number not in self._closed)
 
     def issues(self) -> Result[Any]:
-        return self.real.issues().map(lambda found: tuple(self._seen(i) for i in found))
+        found: Result[Any] = self.real.issues()
+        return found.map(lambda issues: tuple(self._seen(i) for i in issues))
 
     def issue(self, number: int) -> Result[Any]:
-        return self.real.issue(number).map(self._seen)
+        found: Result[Any] = self.real.issue(number)
+        return found.map(self._seen)
 
     def comments(self, number: int) -> Result[tuple[Comment, ...]]:
         mine = tuple(self._comments.get(number, ()))
         if number in self._pulls:
             return Ok(mine)
-        return self.real.comments(number).map(lambda found: (*found, *mine))
+        found: Result[tuple[Comment, ...]] = self.real.comments(number)
+        return found.map(lambda theirs: (*theirs, *mine))
 
     def comment(self, number: int, body: str) -> Result[Comment]:
         self._note("comment", on=number, body=body)
@@ -123,7 +126,8 @@ class DryForge:
         changed = {k: v for k, v in fields.items() if v is not None}
         self._note("edit pull", number=number, **changed)
         if number not in self._pulls:
-            return self.real.pull(number)
+            found: Result[Pull] = self.real.pull(number)
+            return found
         state = changed.pop("state", None)
         pull = replace(self._pulls[number], **changed)
         self._pulls[number] = replace(pull, open=state == "open") if state else pull
@@ -153,10 +157,12 @@ class DryRepo:
         return getattr(self.real, name)
 
     def remote_refs(self) -> Result[Mapping[str, str]]:
-        return self.real.remote_refs().map(self._over)
+        found: Result[Mapping[str, str]] = self.real.remote_refs()
+        return found.map(self._over)
 
     def fetch(self, refs: Sequence[str] = ()) -> Result[Mapping[str, str]]:
-        return self.real.fetch(refs).map(self._over)
+        found: Result[Mapping[str, str]] = self.real.fetch(refs)
+        return found.map(self._over)
 
     def _over(self, refs: Mapping[str, str]) -> Mapping[str, str]:
         seen = {**refs, **self.moved}

@@ -88,7 +88,8 @@ def work(env: Mapping[str, str]) -> int:
     place = Place.of(env)
     brief: dict[str, Any] = json.loads(place.brief.read_text())
     token = (place.socket / "token").read_text().strip()
-    policy = Policy(**{k: tuple(v) if isinstance(v, list) else v for k, v in brief["policy"].items()})
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in brief["policy"].items()}
+    policy = Policy(**fields)
     clock = SteadyClock()
     wake = threading.Event()
     if "play" in brief:
@@ -120,7 +121,10 @@ def work(env: Mapping[str, str]) -> int:
         runtime=ProcessRuntime(place.audit / "jobs", data=place.audit, clock=clock), bus=bus, agents=AGENTS,
         clone=WorkClone(place.workspace, place.audit, brief["branch"], place.home, lambda: forwarder.git_url),
         tools=Tools(sys.executable, str(Path(__file__).parents[1]), ()), model_url=forwarder.url,
-        brief={**brief, "home": str(place.home), "workspace": str(place.workspace), "prepared": place.prepared},
+        brief={
+            **brief, "home": str(place.home), "workspace": str(place.workspace),
+            "prepared": place.prepared,
+        },
         leave=code.append, redact=redactor.text,
     )  # fmt: skip
     loop = _loop(world, wake, bus)
@@ -128,7 +132,12 @@ def work(env: Mapping[str, str]) -> int:
     if machine not in loop.items:
         loop.items[machine] = loop.ticker.open(machine, first(brief, place.image))
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: (stop.set(), wake.set()))
+
+    def asked(*_: Any) -> None:
+        stop.set()
+        wake.set()
+
+    signal.signal(signal.SIGTERM, asked)
     loop.run(lambda _: bool(code) or stop.is_set() or loop.items[machine].state in ("DONE", "BLOCKED"))
     return _end(world, loop, machine, bus, forwarder, code, stop.is_set())
 

@@ -88,7 +88,7 @@ def fold(
     """The item after one more record. `data` is the empty data of a machine that has no record yet."""
     old = item or Item(record.machine, "", data)
     body = record.body
-    common = {"seq": record.seq, "head": record.hash, "changed_at": record.at}
+    common: dict[str, Any] = {"seq": record.seq, "head": record.hash, "changed_at": record.at}
     if record.kind == "snapshot":
         kept = body["item"]
         return replace(

@@ -10,6 +10,7 @@ from typing import Any
 
 from harness.core.result import Ok
 from harness.demo.run import REPO, Demo
+from harness.texts.issues import first_line
 
 
 def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
@@ -19,11 +20,10 @@ def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
     tickets = {i.data.issue: i for k, i in items.items() if "/ticket/" in k}
     releases = [i for k, i in items.items() if "/release/" in k]
     release = releases[-1] if releases else None
-    bare = demo.folder / "forge" / "repos" / f"{REPO}.git"
     tag = release.data.tag if release else ""
     sha = git(_bare(demo), "rev-parse", f"{tag}^{{commit}}") if tag else ""
     deferred = [
-        {"issue": n, "reason": i.data.detail.strip().splitlines()[0] if i.data.detail.strip() else i.data.failure}
+        {"issue": n, "reason": first_line(i.data.detail) or i.data.failure}
         for n, i in sorted(tickets.items()) if i.state in ("DEFERRED", "BLOCKED")
     ]  # fmt: skip
     landed = sorted(n for n, i in tickets.items() if i.state == "RELEASED")
@@ -108,7 +108,11 @@ def _pulls(world: Any, tickets: Any) -> list[dict[str, Any]]:
     states = {i["number"]: i["state"] for i in repo["issues"]}
     by_head = {f"agent/{n}": n for n in tickets}
     return [
-        {"issue": by_head[p["head_ref"]], "number": p["number"], "state": "merged" if p["merged"] else states[p["number"]]}
+        {
+            "issue": by_head[p["head_ref"]],
+            "number": p["number"],
+            "state": "merged" if p["merged"] else states[p["number"]],
+        }
         for p in repo["pulls"] if p["head_ref"] in by_head
     ]  # fmt: skip
 

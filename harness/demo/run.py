@@ -84,15 +84,22 @@ class Demo:
         (self.folder / "token").write_text(self.state["bot"])
         (self.folder / "token").chmod(0o600)
         config = {
-            "director": {"data_dir": str(self.folder / "data"), "interval_seconds": LOOK_S, "min_free": "64MiB"},
+            "director": {
+                "data_dir": str(self.folder / "data"), "interval_seconds": LOOK_S, "min_free": "64MiB",
+            },
             "forge": {"url": self.forge.url, "repo": REPO, "token_file": str(self.folder / "token")},
-            "containers": {"runtime": self.state["runtime"], "image": self.image, "memory": "512MiB", "cpus": 1.0},
+            "containers": {
+                "runtime": self.state["runtime"], "image": self.image, "memory": "512MiB", "cpus": 1.0,
+            },
             "agent": {"kind": "scripted", "command": [str(self.folder / "play.json")]},
             "release": {"merge": "auto"},
             "validation": {"commands": ["python3 -m unittest discover --quiet --start-directory ."]},
-            "budget": {"github": {"min_seconds_between_writes": 0.0, "writes_per_minute": 1000, "reads_per_minute": 5000,
-                                  "reads_per_hour": 50000, "writes_per_hour": 10000,
-                                  "cooldown_seconds": 1.0}},
+            "budget": {
+                "github": {
+                    "min_seconds_between_writes": 0.0, "writes_per_minute": 1000, "reads_per_minute": 5000,
+                    "reads_per_hour": 50000, "writes_per_hour": 10000, "cooldown_seconds": 1.0,
+                },
+            },
             "retry": {"initial_seconds": 0.2, "max_seconds": 2.0, "jitter": 0.0},
             "audit": {"dir": str(self.folder / "audits")},
         }  # fmt: skip

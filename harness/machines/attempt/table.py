@@ -7,7 +7,7 @@ from harness.machines.attempt import running, ways
 from harness.machines.attempt.states import Attempt, E, S, fold
 from harness.machines.kind import Kind
 
-EARLY = {E.FAILED: S.HARVESTING, E.STOP: S.HARVESTING, E.INTERNAL_ERROR: S.HARVESTING}
+EARLY: dict[str, str] = {E.FAILED: S.HARVESTING, E.STOP: S.HARVESTING, E.INTERNAL_ERROR: S.HARVESTING}
 
 TABLE = table(
     "attempt",

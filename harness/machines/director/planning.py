@@ -131,7 +131,7 @@ def _open(
         EndGate(gate),
         CreateBranch(branch, sha),
         SetStatus(sha, "harness/release", "pending", f"release {version} is being prepared"),
-        OpenMachine(machine, start),  # type: ignore[arg-type]
+        OpenMachine(machine, start),
         why=f"{version} from {default}@{sha[:12]}",
     )
 

@@ -88,7 +88,7 @@ def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -
         lands=lands,
         offset=offset,
     )
-    return OpenMachine(name, start)  # type: ignore[arg-type]
+    return OpenMachine(name, start)
 
 
 def watch_dispatch(item: Item[Director], seen: Seen) -> Watch:

@@ -3,6 +3,8 @@ each looks for its key first."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from harness.core.fsm import Move
 from harness.core.item import Item
 from harness.core.result import Err, Pass
@@ -80,7 +82,7 @@ def _merge_attempt(item: Item[Release], p: Policy, machine: str, tip: str, base_
     d = item.data
     code = machine.rsplit("/", 1)[-1]
     branch = f"{p.branch_prefix}/release-{d.version}"
-    brief = {
+    brief: dict[str, Any] = {
         "issue": 0, "title": f"Merge {d.base} into {d.branch}",
         "text": texts.resolve(d.branch, d.base, d.detail), "attempt": code, "base": d.base,
         "base_sha": base_sha, "branch": branch, "feedback": "", "answers": [], "counters": {},

@@ -138,9 +138,9 @@ def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
     fresh = {"counters": {}, "not_before": 0.0, "feedback": item.data.feedback}
     if known(controls):
         for c in controls:
-            if c.verb == "retry" and c.args.get("issue") == item.data.issue and c.id > item.data.control:
-                if c.at >= item.entered_at:
-                    return ok(E.PERSON_RETRIES, "a person asked for another try", control=c.id, **fresh)
+            asked = c.verb == "retry" and c.args.get("issue") == item.data.issue
+            if asked and c.id > item.data.control and c.at >= item.entered_at:
+                return ok(E.PERSON_RETRIES, "a person asked for another try", control=c.id, **fresh)
     if known(candidate) and not isinstance(candidate, Gone | Absent):
         p = seen.policy
         ours = p.label("deferred" if item.state == "DEFERRED" else "needs-you")
