@@ -57,9 +57,7 @@ class BundleUpload:
             return _no(413, f"a bundle may have {self.limit_bytes} bytes")
         inbox = self.data / "attempts" / desk.attempt / "inbox"
         inbox.mkdir(parents=True, exist_ok=True)
-        kept = [x.stat().st_size for x in inbox.iterdir()]
-        if len(kept) >= INBOX_LIMIT_FILES or sum(kept) >= INBOX_LIMIT_BYTES:
-            return _no(413, "the attempt has handed over too many bundles")
+        _make_room(inbox)
         temp = inbox / f".{os.urandom(8).hex()}.part"
         try:
             return await self._write(request, inbox, temp)
@@ -83,6 +81,16 @@ class BundleUpload:
         temp.replace(inbox / f"{seen.hexdigest()}.bundle")
         self.counts.uploads += 1
         return JSONResponse({"sha256": seen.hexdigest(), "bytes": size})
+
+
+def _make_room(inbox: Path) -> None:
+    """The oldest bundles go first: a worker that hands its work over again and again means the last one."""
+    kept = sorted(((x.stat().st_mtime, x.stat().st_size, x) for x in inbox.iterdir()), reverse=True)
+    total = 0
+    for i, (_, size, path) in enumerate(kept):
+        total += size
+        if i >= INBOX_LIMIT_FILES - 1 or total > INBOX_LIMIT_BYTES:
+            path.unlink(missing_ok=True)
 
 
 class Fetch:

@@ -7,11 +7,12 @@ same folder when the director restarts; only the socket file in it is made anew.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import ipaddress
 import os
+import shutil
 import socket
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def listen_unix(folder: Path) -> socket.socket:
         )
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _ours(folder.parent)
         folder.mkdir(mode=0o755, exist_ok=True)
         folder.chmod(0o755)
         path.unlink(missing_ok=True)
@@ -61,11 +63,18 @@ def listen_unix(folder: Path) -> socket.socket:
 
 
 def remove(folder: Path) -> None:
-    """Take the socket and its folder away; whatever a worker left beside it stays for the cleaning of the
-    attempt."""
-    (folder / SOCKET_NAME).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty, or mounted somewhere: it is found and reused by its name
-        folder.rmdir()
+    """Take the folder away, with whatever was put beside the socket. What cannot be removed now is found and
+    reused by its name."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ours(runtime_dir: Path) -> None:
+    """In a shared folder somebody else may have made it first, and could put a socket of his own there."""
+    seen = runtime_dir.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o022:
+        raise GatewayError(
+            f"the runtime folder {runtime_dir} is not a folder that only this user can write to: remove it"
+        )
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:

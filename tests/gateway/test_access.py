@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -116,6 +117,32 @@ def test_a_runtime_folder_that_is_too_deep_is_named(place: Place) -> None:
 def test_an_attempts_name_must_be_a_folders(place: Place, attempt: str) -> None:
     with pytest.raises(GatewayError, match="cannot be a folder's name"):
         place.gateway().open(attempt, TOKEN, 1)
+
+
+def test_a_runtime_folder_of_somebody_else_is_not_used(place: Place) -> None:
+    place.runtime.mkdir(mode=0o777, parents=True)
+    place.runtime.chmod(0o777)
+    with pytest.raises(GatewayError, match="only this user can write to"):
+        place.gateway().open("12.1", TOKEN, 1)
+
+
+def test_what_is_shut_leaves_nothing_in_the_runtime_folder(place: Place) -> None:
+    gateway = place.gateway()
+    folder = gateway.open("12.1", TOKEN, 1)
+    (folder / "token").write_text(TOKEN)
+    gateway.shut("12.1")
+    assert list(place.runtime.iterdir()) == []
+    assert client(gateway.open("12.1", TOKEN, 1)).post("/git/bundle", content=b"x").status_code == 200
+
+
+def test_the_oldest_bundles_go_first(place: Place) -> None:
+    gateway = place.gateway()
+    c = client(gateway.open("12.1", TOKEN, 1))
+    inbox = place.data / "attempts" / "12.1" / "inbox"
+    for i in range(105):
+        assert c.post("/git/bundle", content=b"%d" % i).status_code == 200
+    assert len(list(inbox.iterdir())) == 100
+    assert gateway.bundle("12.1", sha(b"104")) and not gateway.bundle("12.1", sha(b"0"))
 
 
 def test_a_socket_that_the_worker_removed_is_made_again(place: Place) -> None:
@@ -291,7 +318,7 @@ def test_a_flood_of_beats_slows_its_own_sender_only(place: Place) -> None:
     done = threading.Event()
 
     def flood() -> None:
-        with connect(a) as line:
+        with contextlib.suppress(ConnectionClosed), connect(a) as line:
             greet(line)
             beat = json.dumps({"type": "beat", "n": 1, "state": "CODE"})
             for _ in range(4000):
