@@ -16,6 +16,7 @@ from harness.core.result import Err, Ok, Result
 from harness.domain import (
     Absent,
     AgentResult,
+    Beat,
     Candidate,
     Entry,
     Gate,
@@ -212,6 +213,19 @@ def _gate(world: World, name: str) -> Result[Any]:
     return Ok(Gate(name, "green" if status.exit == 0 else "red", tail, status.exit))
 
 
+def _words(world: World, attempt: str) -> Result[Any]:
+    """The last words of a worker, from its audit folder: they are there also when nobody listened at its end."""
+    found = places.read_json(places.audit_dir(world.data, attempt) / "last.json")
+    if found is None:
+        return Ok(Absent(attempt))
+    try:
+        counters = {str(k)[:32]: int(v) for k, v in dict(found.get("counters", {})).items()}
+        words = [str(found.get(k, ""))[:2000] for k in ("state", "final", "reason", "failure")]
+        return Ok(Beat(0.0, words[0], int(found["incarnation"]), final=words[1], reason=words[2], failure=words[3], counters=counters))
+    except (KeyError, TypeError, ValueError):
+        return Ok(Absent(attempt))
+
+
 def _disk(world: World, _: str) -> Result[Any]:
     import shutil
 
@@ -288,6 +302,7 @@ READERS: Mapping[str, Reading] = {
     "ours": Reading(_ours, "runtime", 30.0, fresh=False),
     "job": Reading(_job, "runtime", 0.5),
     "gate": Reading(_gate, "runtime", 0.5),
+    "words": Reading(_words, "local", 0.5),
     "disk": Reading(_disk, "local", 10.0, fresh=False),
     "run": Reading(_run, "runtime", 0.3),
     "worktree": Reading(_worktree, "git", 1.0),

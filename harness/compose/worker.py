@@ -29,7 +29,7 @@ from harness.gateway.forwarder import Forwarder
 from harness.looks import Looks, Own
 from harness.loop import Loop, Performer, Pools, SteadyClock
 from harness.machines.worker.states import Worker
-from harness.perform import perform
+from harness.perform import perform, places
 from harness.policy import Policy
 from harness.ports import Tools, World
 from harness.tick import Ticker
@@ -40,6 +40,7 @@ PERSON = frozenset(
     {"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"}
 )
 FLUSH_S = 15.0
+WORKSPACE = "/workspace"
 RHYTHM_S = 0.3
 
 
@@ -125,7 +126,7 @@ def work(env: Mapping[str, str]) -> int:
             **brief, "home": str(place.home), "workspace": str(place.workspace),
             "prepared": place.prepared,
         },
-        leave=code.append, redact=redactor.text,
+        leave=code.append, redact=lambda text: redactor.text(text.replace(str(place.workspace), WORKSPACE)),
     )  # fmt: skip
     loop = _loop(world, wake, bus)
     loop.load(tuple(store[0].machines()))
@@ -199,11 +200,22 @@ def _end(
         world.clone.save("stop", item.data.base_sha or str((world.brief or {})["base_sha"]))
     final = item.state if item.state in ("DONE", "BLOCKED") else ""
     _beat(bus, item, final)
+    _last_words(world, item, final)
     bus.close(FLUSH_S)
     forwarder.close()
     if final:
         return FINAL.get(final, PERSON_CODE if item.data.failure in PERSON else FATAL_CODE)
     return code[0] if code else STOP_CODE
+
+
+def _last_words(world: World, item: Any, final: str) -> None:
+    """In the audit folder too: the director may be down when a worker ends."""
+    d: Worker = item.data
+    words = {
+        "incarnation": world.epoch, "state": item.state, "final": final, "reason": (d.detail or d.summary)[:2000],
+        "failure": d.failure if final != "DONE" else "", "counters": dict(d.counters),
+    }  # fmt: skip
+    places.write(world.data / "last.json", json.dumps(words).encode())
 
 
 def first(brief: Mapping[str, Any], image: str) -> Worker:

@@ -27,6 +27,7 @@ CRASH_VARIABLE = "HARNESS_CRASH_AT"
 RUN_LIMIT_S = 900
 SPREAD = (20, 260)
 _EVIDENCE = re.compile(r"^Evidence: .*$|<!-- .*? -->|\b\d+\.\d+ s\b|in \d+\.\d+s|Attempt \d+\.\d+", re.MULTILINE)
+_LOG = re.compile(r"^(`{3,})\n.*?^\1$", re.MULTILINE | re.DOTALL)  # what a test run printed: paths and times
 _NUMBER = re.compile(r"#\d+|0x[0-9a-f]+|-?\d\.\d+e-\d+")
 
 
@@ -86,7 +87,7 @@ def world(folder: Path) -> dict[str, Any]:
     heads = {p["number"]: p["head_ref"] for p in repo["pulls"]}
 
     def where(number: int) -> str:
-        return heads.get(number, f"issue {number}")
+        return str(heads.get(number, f"issue {number}"))
 
     tag = next((r for r in sorted(repo["refs"]) if r.startswith("refs/tags/")), "")
     return {
@@ -100,7 +101,7 @@ def world(folder: Path) -> dict[str, Any]:
 
 
 def _plain(body: str) -> str:
-    return " ".join(_NUMBER.sub("#", _EVIDENCE.sub("", body)).split())
+    return " ".join(_NUMBER.sub("#", _EVIDENCE.sub("", _LOG.sub("(log)", body))).split())
 
 
 def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

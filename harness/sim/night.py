@@ -292,6 +292,11 @@ class Night:
         final = item.state if item.state in ("DONE", "BLOCKED") else ""
         detail = {"final": final, "reason": item.data.detail, "failure": item.data.failure, "counters": item.data.counters}
         living.bus.beat(item.state, detail)
+        if final:
+            words = {**detail, "incarnation": living.incarnation, "state": item.state, "counters": dict(item.data.counters)}
+            path = self.data / "attempts" / living.attempt / "audit" / "last.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(words))
         self.runtime.say(living.name, b"", cpu_s=0.1)
         if final:
             living.code = {"DONE": 0}.get(final, 11 if item.data.failure == "question" else 10)

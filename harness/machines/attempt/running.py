@@ -21,7 +21,8 @@ from harness.policy import Policy
 
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
     name = worker_name(item, policy.repo, policy.instance)
-    return (f"job/{name}", f"beat/{item.data.code}", f"asked/{item.data.code}")
+    code = item.data.code
+    return (f"job/{name}", f"beat/{code}", f"words/{code}", f"asked/{code}")
 
 
 def watch(item: Item[Attempt], seen: Seen) -> Watch:
@@ -62,7 +63,11 @@ def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
 
 def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> Watch:
     d = item.data
-    here = beat if isinstance(beat, Beat) and beat.incarnation == d.incarnation else None
+    words = seen[f"words/{d.code}"]
+    if not known(words):
+        return wait("reading its last words", words)
+    said = [b for b in (beat, words) if isinstance(b, Beat) and b.incarnation == d.incarnation]
+    here = next((b for b in said if b.final), said[0] if said else None)
     gone = isinstance(job, Absent)
     status = Status("", "LOST") if isinstance(job, Absent) else job
     outcome = classify(
