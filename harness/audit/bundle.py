@@ -38,7 +38,7 @@ from harness.audit.files import (
 )
 from harness.audit.index import MANIFEST, META, rebuild_index
 from harness.audit.prose import summary
-from harness.core.journal import GENESIS, Fault, Record, canonical, iso, scan
+from harness.core.journal import GENESIS, Fault, Record, canonical, digest, iso, scan
 
 VERSION = 1
 WORKER, ATTEMPT, BLOBS, SUMMARY = "journal.jsonl", "attempt.jsonl", "blobs", "summary.md"
@@ -228,7 +228,7 @@ def _redacted(value: Any, redact: Redact | None) -> Any:
 
 
 def _manifest(draft: Draft, audit_id: str, ends: Mapping[str, Any]) -> bytes:
-    """In canonical form, so that no byte of it can change unseen."""
+    """In canonical form and with a hash of its own, so that no byte of it can change unseen."""
     whole = {
         "v": VERSION,
         "audit_id": audit_id,
@@ -237,7 +237,7 @@ def _manifest(draft: Draft, audit_id: str, ends: Mapping[str, Any]) -> bytes:
         "left_out": draft.left_out,
         "cut": draft.cut,
     }
-    return canonical(whole) + b"\n"
+    return canonical({**whole, "hash": digest(whole)}) + b"\n"
 
 
 def blobs_of(records: Iterable[Record]) -> list[str]:

@@ -6,6 +6,7 @@ said.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,17 +102,27 @@ def _of_candidate(store: Store, issue: int, director: str) -> Explanation | None
     if not reason:
         return None
     said = [r for r in records if str(issue) in (r.body.get("note") or {}).get("reasons", {})]
-    at = (said or list(records))[-1].at
+    last = (said or list(records))[-1]
     whole = _data(
         issue,
-        decision=prose.DECIDED[""],
+        decision=prose.passed_over(reason),
         reason=prose.sentence(reason),
-        now=[f"so director {_epoch(director)} found when it last looked, {prose.when(at)}"],
-        director={"machine": director, "reason": reason, "at": iso(at)},
+        title=_title(store, issue, last),
+        now=[f"director {_epoch(director)} decided so on {prose.when(last.at)}"],
+        director={"machine": director, "reason": reason, "at": iso(last.at)},
         next=[x for x in (prose.advice(reason),) if x],
     )
-    text = prose.explanation(whole, "", "")
+    text = prose.explanation(whole, "")
     return Explanation(issue, "", whole["decision"], whole["reason"], text, whole)
+
+
+def _title(store: Store, issue: int, record: Record) -> str:
+    """The title as the director saw it then, empty where the record does not hold it."""
+    part = (record.body.get("seen") or {}).get("facts", {}).get("candidates") or {}
+    raw = store.get_blob(part["blob"]) if "blob" in part else None
+    listed = json.loads(raw) if raw is not None else part.get("value") or ()
+    found = [c["issue"] for c in listed if isinstance(c, Mapping) and isinstance(c.get("issue"), Mapping)]
+    return next((str(i.get("title", "")) for i in found if i.get("number") == issue), "")
 
 
 # ---------------------------------------------------------------- an issue with a ticket
@@ -153,7 +164,7 @@ def _of_ticket(store: Store, issue: int, tickets: Sequence[str]) -> Explanation:
         earlier=[{"ticket": t, "state": _folded(store.since_snapshot(t)).state} for t in tickets[:-1]],
     )
     detail = d.detail if item.state in ("DEFERRED", "BLOCKED") else ""
-    text = prose.explanation(whole, d.title, detail)
+    text = prose.explanation(whole, detail)
     return Explanation(issue, item.state, whole["decision"], whole["reason"], text, whole)
 
 
@@ -189,12 +200,9 @@ def _now(item: Item[Any], attempts: Sequence[tuple[dict[str, Any], Any]]) -> lis
         a = attempts[-1][0]
         lines.append(f"attempt {a['attempt']} is {a['state']}, incarnation {a['incarnations']}")
     elif item.state == "ATTEMPTING":
-        later = (
-            f", not before {prose.when(item.data.not_before)}"
-            if item.data.not_before > item.changed_at
-            else ""
-        )
-        lines.append(f"the next attempt has not begun: it waits for a free slot and a release{later}")
+        d = item.data
+        later = f", from {prose.when(d.not_before)} on" if d.not_before > item.changed_at else ""
+        lines.append(f"the next attempt begins when there is a free slot and an open release{later}")
     for owner in (item, *(i for _, i in attempts[-1:])):
         intent = owner.open_intent
         if intent is not None and intent.status in HELD:
@@ -245,26 +253,35 @@ def _attempt(item: Item[Any], records: Sequence[Record]) -> dict[str, Any]:
 def _history(
     records: Sequence[Record], attempts: Sequence[tuple[dict[str, Any], Any]]
 ) -> list[dict[str, Any]]:
-    """The ticket's and its attempts' moves in the order of time."""
-    lines: list[dict[str, Any]] = [{"at": records[0].at, "what": f"taken on by director {records[0].epoch}"}]
+    """The ticket's and its attempts' moves in the order of time; what an attempt did stands before what the
+    ticket made of it, also in the same instant."""
+    lines: list[dict[str, Any]] = [_line(records[0], f"taken on by director {records[0].epoch}")]
+    began: dict[str, int] = {}
     attempt = ""
     for r in records[1:]:
-        body = r.body
         for effect in _intents(r):
             if effect.get("$") == "OpenMachine":
                 attempt = str(effect["machine"]).rsplit("/", 1)[-1]
-                base = str(body.get("reason", "")).partition(" on ")[2]
-                lines.append(
-                    {"at": r.at, "what": f"attempt {attempt} began" + (f" on {base}" if base else "")}
-                )
-        if any(e.get("$") == "Land" for e in _intents(r)):
-            lines.append({"at": r.at, "what": "merged with the release branch, the gate is green"})
-        what = prose.event_line(prose.TICKET, body, attempt)
+                base = str(r.body.get("reason", "")).partition(" on ")[2]
+                began[attempt] = len(lines)
+                lines.append(_line(r, f"attempt {attempt} began" + (f" on {base}" if base else "")))
+            if effect.get("$") == "Land":
+                lines.append(_line(r, "merged with the release branch, the gate is green"))
+        what = prose.event_line(prose.TICKET, r.body, attempt) if r.kind == "transition" else ""
         if what:
-            lines.append({"at": r.at, "what": what})
-    for a, _ in attempts:
-        lines += a.pop("history")
-    return sorted(lines, key=lambda x: float(x["at"]))
+            lines.append(_line(r, what))
+    for a, _ in reversed(attempts):
+        place = began.get(a["attempt"], len(lines) - 1) + 1
+        for own in a.pop("history"):
+            while place < len(lines) and lines[place]["at"] < own["at"]:
+                place += 1
+            lines.insert(place, own)
+            place += 1
+    return lines
+
+
+def _line(record: Record, what: str) -> dict[str, Any]:
+    return {"at": record.at, "what": what}
 
 
 def _next(item: Item[Any], issue: int, label: str) -> list[str]:

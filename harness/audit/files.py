@@ -75,9 +75,9 @@ def gather(source: Path, within: Path | None = None, limit: int = 2000) -> Itera
 def _open(source: Path, within: Path | None) -> int:
     if within is None:
         return os.open(source, READ)
+    if not source.is_relative_to(within) or ".." in source.parts:
+        raise OSError(errno.EINVAL, f"not below {within}")
     parts = source.relative_to(within).parts
-    if ".." in parts:
-        raise OSError(errno.EINVAL, "leads out of its folder")
     fd = os.open(within, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in parts:
         try:

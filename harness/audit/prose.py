@@ -29,7 +29,6 @@ DECIDED: Mapping[str, str] = {
     "BLOCKED": "It needs a person, since {since}: nothing more is tried until somebody decides.",
     "RELEASED": "It was released on {since}.",
     "GONE": "It ended on {since}, without a result of ours.",
-    "": "It was not taken.",
 }
 
 # What a ticket's moves mean, by event; `{reason}` is the journal's own.
@@ -76,7 +75,6 @@ ATTEMPT: Mapping[str, str] = {
 
 # What can be done about a candidate that was passed over, by the beginning of the director's reason.
 ADVICE: Mapping[str, str] = {
-    "chosen": "Nothing: its ticket opens with the next tick.",
     "no free slot": "Nothing: it is taken when a worker is free (director.max_workers says how many).",
     "the batch is full": "Nothing: it is taken with the next release (release.batch_size says how many fit).",
     "no release is open": "Nothing: it is taken when the next release is planned.",
@@ -122,13 +120,19 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
+def passed_over(reason: str) -> str:
+    """The decision about a candidate without a ticket."""
+    return "It was chosen: its ticket opens next." if reason == "chosen" else f"It was not taken: {reason}."
+
+
 def advice(reason: str) -> str:
     return next((text for start, text in ADVICE.items() if reason.startswith(start)), "")
 
 
-def explanation(data: Mapping[str, Any], title: str, detail: str) -> str:
-    """The whole answer. `data` is what `harness.audit.explain` gathered."""
-    head = f"Issue {data['issue']}" + (f": {one_line(title, 120)}" if title else "")
+def explanation(data: Mapping[str, Any], detail: str) -> str:
+    """The whole answer. `data` is what `harness.audit.explain` gathered; of `detail` all but its first line,
+    which is in the reason."""
+    head = f"Issue {data['issue']}" + (f": {one_line(data['title'], 120)}" if data["title"] else "")
     parts = [head, _answer(data, detail)]
     if data["history"]:
         parts.append(_history(data["history"]))
@@ -140,7 +144,7 @@ def explanation(data: Mapping[str, Any], title: str, detail: str) -> str:
 
 
 def _answer(data: Mapping[str, Any], detail: str) -> str:
-    lines = [data["decision"], *([data["reason"]] if data["reason"] else [])]
+    lines = [data["decision"], *([data["reason"]] if data["reason"] and data["ticket"] else [])]
     lines += [sentence(x) for x in data["now"]]
     rest = clean(detail).strip().split("\n", 1)
     if len(rest) > 1 and rest[1].strip():

@@ -19,7 +19,7 @@ from harness.audit import index
 from harness.audit.bundle import ATTEMPT, BLOBS, JOURNALS, WORKER, blob_names
 from harness.audit.files import AuditError, Found, LeftOut, gather, read_at, read_own
 from harness.audit.index import MANIFEST, META, SMALL_LIMIT_BYTES
-from harness.core.journal import GENESIS, Fault, Record, canonical, check, scan
+from harness.core.journal import GENESIS, Fault, Record, canonical, check, digest, scan
 from harness.ports import Store
 
 JOURNAL_LIMIT_BYTES = 1 << 30
@@ -160,6 +160,8 @@ def _manifest(folder: Path) -> tuple[dict[str, Any], list[Finding]]:
     try:
         found = json.loads(raw)
         if not isinstance(found, dict) or canonical(found) + b"\n" != raw:
+            raise ValueError
+        if digest({k: v for k, v in found.items() if k != "hash"}) != found["hash"]:
             raise ValueError
         parts = [found["files"], found["journals"], *found["files"].values(), *found["journals"].values()]
         if not all(isinstance(p, dict) for p in parts):
