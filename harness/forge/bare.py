@@ -142,10 +142,11 @@ class Bare:
             capture_output=True,
             timeout=60,
         )
-        bare = Bare(path)
-        for key, value in REPO_CONFIG:
-            bare.raw("config", key, value)
-        return bare
+        with (path / "config").open("a", encoding="utf-8") as config:  # one write, not a process each
+            for key, value in REPO_CONFIG:
+                section, _, name = key.partition(".")
+                config.write(f"[{section}]\n\t{name} = {value}\n")
+        return Bare(path)
 
     # -- refs -------------------------------------------------------------------------------------
 

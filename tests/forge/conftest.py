@@ -14,7 +14,7 @@ from forge_world import World, start
 def world(tmp_path: Path) -> Iterator[World]:
     made = start(tmp_path)
     yield made
-    made.forge.close()
+    made.close()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

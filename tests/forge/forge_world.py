@@ -20,7 +20,7 @@ USERS = (
     User("second", token="t-second", role="write"),
     User("reader", token="t-reader", role="read"),
     User("stranger", token="t-stranger", role="none"),
-    User("helper[bot]", token="t-bot", role="write", kind="Bot"),
+    User("robot[bot]", token="t-bot", role="write", kind="Bot"),
     User("checker[bot]", token="t-app", role="write", kind="Bot", app=True),
 )
 
@@ -67,6 +67,7 @@ class World:
 
     forge: Forge
     home: Path
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(verify=False, timeout=30))
 
     def api(
         self, method: str, path: str, body: Any = None, token: str | None = "t-maker", **headers: str
@@ -75,7 +76,7 @@ class World:
             headers["Authorization"] = f"Bearer {token}"
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         url = path if path.startswith("http") else self.forge.url + path
-        return httpx.request(method, url, json=body, headers=named, timeout=30)
+        return self.http.request(method, url, json=body, headers=named)
 
     def repo(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
         return self.api(method, f"/repos/{REPO}{path}", body, **more)
@@ -88,6 +89,10 @@ class World:
             seconds_between_requests=None,
             seconds_between_writes=None,
         )
+
+    def close(self) -> None:
+        self.http.close()
+        self.forge.close()
 
     def clone(self, token: str | None = "t-maker", name: str = "clone") -> Git:
         path = self.home / name
