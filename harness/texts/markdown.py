@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,7 @@ Range = tuple[int, int]
 _CLOSED_BY = {"<!--": "-->", "<?": "?>", "<![CDATA[": "]]>", "<!": ">"}
 _OPENED = r"<!--|<\?|<!\[CDATA\[|<!(?=[A-Za-z])"
 _DEFINITION = re.compile(r"^[ >]{0,20}\[([^\]\n]{1,200})\]:", re.MULTILINE)
+_LABEL = re.compile(r"\[([^\]\[\n]{1,200})\]")
 _ATTRIBUTE = r"""\s+[A-Za-z_:][\w.:-]*+(?:\s*=\s*(?:[^\s"'=<>`]++|'[^']*'|"[^"]*"))?"""
 _TAG = (
     rf"<[A-Za-z][A-Za-z0-9-]*+(?:{_ATTRIBUTE})*\s*/?>|</[A-Za-z][A-Za-z0-9-]*\s*>"
@@ -232,9 +234,9 @@ def _swallowed(text: str, blocks: list[Range]) -> Iterator[Range]:
 def _definitions(text: str, start: int, end: int) -> Iterator[Range]:
     """Link definitions that no link uses: a way to write what nobody sees. Each goes up to the next."""
     found = list(_DEFINITION.finditer(text, start, end))
-    low = text.casefold() if found else ""
+    used = Counter(label.casefold() for label in _LABEL.findall(text)) if found else Counter()
     for m, after in zip_longest(found, found[1:]):
-        if low.count(f"[{m[1].casefold()}]") < 2:
+        if used[m[1].casefold()] < 2:
             last = after.start() if after else end
             yield m.start(), m.start() + len(text[m.start() : last].rstrip())
 
