@@ -348,6 +348,7 @@ class Run:
     commands_run: int = 0
     failed_command: str = ""
     log_tail: str = ""
+    gaps: int = 0
     result: AgentResult | None = None
 
 

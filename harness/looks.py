@@ -259,6 +259,7 @@ def _run(world: World, name: str) -> Result[Any]:
         s.progress_at,
         s.started_at or 0.0,
         log_tail=tail,
+        gaps=world.gaps(),
     )
     if s.alive:
         return Ok(run)
@@ -351,6 +352,8 @@ class Own:
             case "beat":
                 beat = self.world.gateway.beat(rest) if self.world.gateway else None
                 return beat if beat is not None else Unknown("nothing heard yet")
+            case "capped":
+                return self.world.gateway.capped(rest) if self.world.gateway else ""
             case "asked":
                 return self.world.gateway.asked(rest) if self.world.gateway else ()
             case "news":
@@ -422,6 +425,7 @@ LOCAL = frozenset(
         "limits",
         "beat",
         "asked",
+        "capped",
         "news",
     }
 )
@@ -463,10 +467,10 @@ class Looks:
         now = self.world.clock.now()
         after = item.changed_at if reading.fresh else -1.0
         age = reading.age_s or self.rhythm_s(head)
-        stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun < after
+        stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun <= after
         if stale and not kept.reading and now >= kept.not_before:
             self._read(query, reading, rest, kept)
-        if kept.begun < 0 or kept.begun < after:
+        if kept.begun < 0 or kept.begun <= after:
             return Unknown(kept.value.why if isinstance(kept.value, Unknown) else "not read yet")
         return kept.value
 

@@ -295,6 +295,10 @@ class Bus(Protocol):
         ...
 
 
+class GatewayError(Exception):
+    """The gateway cannot do what it was set up for. One line: what, where, what to do."""
+
+
 class Gateway(Protocol):
     """The director's side of the one way out of a worker's container.
     Plain values, no call waits for a worker."""
@@ -310,6 +314,10 @@ class Gateway(Protocol):
     def publish(self, news: News) -> None: ...
     def tell(self, attempt: str, *, stop: bool | None = None, pause: bool | None = None) -> None: ...
     def spent(self, attempt: str) -> Mapping[str, Any]: ...
+    def capped(self, attempt: str) -> str:
+        """The cap that the attempt's last model call ran into, as a sentence; empty when it did not."""
+        ...
+
     def bundle(self, attempt: str, sha256: str) -> Path | None: ...
 
 
@@ -387,5 +395,6 @@ class World:
     limits: Limits = field(default_factory=Limits)
     model_url: str = ""
     leave: Callable[[int], None] | None = None
+    gaps: Callable[[], int] = int
     memo: dict[str, tuple[float, Any]] = field(default_factory=dict)
     redact: Callable[[str], str] = str

@@ -126,7 +126,7 @@ def work(env: Mapping[str, str]) -> int:
             **brief, "home": str(place.home), "workspace": str(place.workspace),
             "prepared": place.prepared,
         },
-        leave=code.append, redact=lambda text: redactor.text(text.replace(str(place.workspace), WORKSPACE)),
+        gaps=lambda: forwarder.gaps, leave=code.append, redact=lambda text: redactor.text(text.replace(str(place.workspace), WORKSPACE)),
     )  # fmt: skip
     loop = _loop(world, wake, bus)
     loop.load(tuple(store[0].machines()))

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from harness.ports import GatewayError
 
-class GatewayError(Exception):
-    """The gateway cannot do what it was set up for. One line: what, where, what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +50,6 @@ class ModelSettings:
     body_limit_bytes: int = 32 << 20
     headers: Mapping[str, str] = field(default_factory=dict)
     proxy: str | None = None
+
+
+__all__ = ["GatewayError", "ModelSettings", "Price"]

@@ -11,7 +11,7 @@ from harness.domain import Job, Limits, Mount
 from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
-from harness.ports import Runtime, Tools, World
+from harness.ports import GatewayError, Runtime, Tools, World
 
 WORKSPACE, PREPARED, IN, OUT = "/workspace", "/prepared", "/in", "/out"
 SOCKET_DIR, HOME, AUDIT = "/run/harness", "/home/agent", "/audit"
@@ -155,7 +155,10 @@ def start_worker(e: fx.StartWorker, world: World) -> Outcome:
     if left is not None:
         return left
     assert world.gateway is not None and world.marks is not None
-    socket = world.gateway.open(e.attempt, world.marks.token(e.attempt, e.incarnation), e.incarnation)
+    try:
+        socket = world.gateway.open(e.attempt, world.marks.token(e.attempt, e.incarnation), e.incarnation)
+    except GatewayError as refused:
+        return Outcome.failed(Failure.INFRA_GATEWAY, str(refused))
     places.write(Path(socket) / "token", world.marks.token(e.attempt, e.incarnation).encode())
     places.own(Path(socket), world)
     env = {

@@ -11,9 +11,10 @@ from harness import effects as fx
 from harness.core.item import Item
 from harness.core.result import Ok
 from harness.domain import News
+from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
-from harness.ports import World
+from harness.ports import GatewayError, World
 
 LOG_BYTES = 2 << 20
 
@@ -29,7 +30,10 @@ def write_brief(e: fx.WriteBrief, world: World) -> Outcome:
 
 def open_socket(e: fx.OpenSocket, world: World) -> Outcome:
     assert world.gateway is not None and world.marks is not None
-    world.gateway.open(e.attempt, world.marks.token(e.attempt, e.incarnation), e.incarnation)
+    try:
+        world.gateway.open(e.attempt, world.marks.token(e.attempt, e.incarnation), e.incarnation)
+    except GatewayError as refused:
+        return Outcome.failed(Failure.INFRA_GATEWAY, str(refused))
     return Outcome.done({})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import effects as fx
-from harness.core.result import Ok
+from harness.core.result import Ok, Result
 from harness.domain import Job
 from harness.failures import Failure
 from harness.perform import jobs, places
@@ -63,7 +63,8 @@ def start_agent(e: fx.StartAgent, world: World) -> Outcome:
         name=e.run, argv=launch.argv, role="agent", env=dict(launch.env), workdir=brief["workspace"],
         stdin=launch.stdin, limits=jobs.limits(world),
     )  # fmt: skip
-    return from_result(world.runtime.start(job), world.clock.now(), lambda _: {})
+    gaps = world.gaps()
+    return from_result(world.runtime.start(job), world.clock.now(), lambda _: {"gaps": gaps})
 
 
 def start_validation(e: fx.StartValidation, world: World) -> Outcome:
@@ -106,12 +107,24 @@ def request(e: fx.Request, world: World) -> Outcome:
     args = dict(e.args)
     if e.kind == "publish":
         assert world.clone is not None
-        handed = world.clone.bundle(args["sha"], args["base_sha"]).bind(world.bus.upload)
+        handed = _hand_over(args["sha"], args["base_sha"], world)
         if not isinstance(handed, Ok):
             return from_result(handed, world.clock.now())
         args["bundle"] = handed.value
     answer = world.bus.request(e.name, e.kind, args)
     return from_result(answer, world.clock.now(), dict)
+
+
+def _hand_over(sha: str, base_sha: str, world: World) -> Result[str]:
+    """The bundle, made and uploaded once; asking again for the answer does not send it again."""
+    known = world.store.get(f"uploaded/{sha}")
+    if known:
+        return Ok(str(known))
+    assert world.clone is not None and world.bus is not None
+    handed = world.clone.bundle(sha, base_sha).bind(world.bus.upload)
+    if isinstance(handed, Ok):
+        world.store.put(f"uploaded/{sha}", handed.value)
+    return handed
 
 
 def leave(e: fx.Exit, world: World) -> Outcome:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from harness.core.item import Item
-from harness.core.result import Pass
+from harness.core.result import Err, Pass
 from harness.domain import Absent, Ask, Beat, Status
 from harness.effects import Effect, OpenPull, Publish
 from harness.failures import Failure
@@ -22,7 +22,7 @@ from harness.policy import Policy
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
     name = worker_name(item, policy.repo, policy.instance)
     code = item.data.code
-    return (f"job/{name}", f"beat/{code}", f"words/{code}", f"asked/{code}")
+    return (f"job/{name}", f"beat/{code}", f"words/{code}", f"asked/{code}", f"capped/{code}")
 
 
 def watch(item: Item[Attempt], seen: Seen) -> Watch:
@@ -89,7 +89,8 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
         charged = d.infra + (outcome.counter == "infra")
         return ok(E.INFRA_LOST, f"{outcome.failure}: {outcome.text}", infra=charged)
     kind, failure = _evidence(item, outcome.kind, outcome.failure)
-    detail = (here.reason if here and here.reason else outcome.text)[:8000]
+    said = here.reason if here and kind != "done" else ""
+    detail = (said or outcome.text)[:8000]
     return ok(
         E.EXITED,
         detail.splitlines()[0][:300] if detail else kind,
@@ -122,6 +123,9 @@ def _testimony(beat: Beat | None) -> dict[str, Any]:
 def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
     """Stale by several signals only: no heartbeat (counted anew after adoption) and no CPU and no output."""
     p = seen.policy
+    capped = seen[f"capped/{item.data.code}"]
+    if known(capped) and capped:
+        return Err(Failure.BUDGET_EXHAUSTED, capped)
     if seen.now - item.entered_at > p.worker_wall_s:
         note = {"outcome": "failed", "failure": str(Failure.TIMEOUT), "asked_stop": "timeout"}
         return ok(
