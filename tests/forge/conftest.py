@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from forge_world import World, start
+from seeded_forge import World, start
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 import github
 import pytest
-from forge_world import REPO, World
+from seeded_forge import REPO, World
 
 HERE = Path(__file__).parent / "clients"
 GITHUBKIT = "HARNESS_GITHUBKIT_PYTHON"

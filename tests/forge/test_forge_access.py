@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forge_world import REPO, World, start
+from seeded_forge import REPO, World, start
 
 from harness.forge import Settings, User, seed
 

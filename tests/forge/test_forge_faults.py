@@ -10,7 +10,7 @@ from typing import Any
 import github
 import httpx
 import pytest
-from forge_world import REPO, World, start
+from seeded_forge import REPO, World, start
 
 from harness.forge import ForgeError, Settings
 from harness.forge.faults import FaultPlan, load

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from forge_world import World
+from seeded_forge import World
 
 from harness.forge import bodies, routes, service
 

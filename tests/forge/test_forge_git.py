@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forge_world import REPO, World
+from seeded_forge import REPO, World
 
 
 def pull_of(world: World, number: int) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def test_a_protected_branch_refuses_pushes(world: World) -> None:
 def test_the_host_s_git_configuration_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from forge_world import start
+    from seeded_forge import start
 
     marker = tmp_path / "ran"
     hooks = tmp_path / "hooks"

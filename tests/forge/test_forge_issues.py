@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from forge_world import REPO, World
+from seeded_forge import REPO, World
 
 
 def numbers(answer: Any) -> list[int]:
@@ -57,7 +57,8 @@ def test_the_list_filters_sorts_and_pages(world: World) -> None:
     first = world.repo("GET", "/issues?per_page=2&state=all&direction=asc")
     assert numbers(first) == [1, 2]
     assert set(first.links) == {"next", "last"}
-    seen, url = [], first.links["next"]["url"]
+    seen: list[int] = []
+    url: str | None = first.links["next"]["url"]
     while url:
         page = world.api("GET", url)
         seen += numbers(page)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forge_world import REPO, World, start
+from seeded_forge import REPO, World, start
 
 from harness.forge import Settings
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from forge_world import REPO, World, start
+from seeded_forge import REPO, World, start
 
 from harness.forge import ForgeError, Issue, User, dump, main_serve, seed, serve
 
