@@ -5,6 +5,7 @@ It works on the data directory, before a server starts or while one runs.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -88,7 +89,10 @@ def seed(
             raise ForgeError(f"repository {repo} exists in {data_dir} already")
         if owner.lower() not in {user.login.lower() for user in people}:
             people.insert(0, User(owner, role="admin"))
-        bare = Bare.create(state.repo_path(owner, name), default_branch)
+        path = state.repo_path(owner, name)
+        if path.exists():
+            shutil.rmtree(path)  # an earlier seeding was killed before its rows were written
+        bare = Bare.create(path, default_branch)
         moment = time.time() if at is None else at
         sha = _first_commit(bare, tree, files or {}, default_branch, message, owner, moment)
         with state.db.transaction():

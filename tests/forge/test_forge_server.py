@@ -181,13 +181,15 @@ def test_seeding_from_a_directory_heeds_its_gitignore(tmp_path: Path) -> None:
         ("100755", "run"),
         ("100644", "src/a.py"),
     ]
+    (data / "repos" / "acme" / "three.git" / "objects").mkdir(parents=True)
+    assert seed(data, repo="acme/three", tree=tree, at=1_700_000_000) == one
     with pytest.raises(ForgeError, match="acme/two exists"):
         seed(data, repo="acme/two")
     with pytest.raises(ForgeError, match="is not a directory"):
-        seed(data, repo="acme/three", tree=tmp_path / "nothing")
+        seed(data, repo="acme/four", tree=tmp_path / "nothing")
     with pytest.raises(ForgeError, match="owner/name"):
         seed(data, repo="../x/y")
-    assert dump(data)["repos"].keys() == {"acme/one", "acme/two"}
+    assert dump(data)["repos"].keys() == {"acme/one", "acme/two", "acme/three"}
     assert dump(data)["repos"]["acme/two"]["issues"][0]["labels"] == ["go"]
 
 
