@@ -1,54 +1,71 @@
-"""What people read on an issue: the one status comment, and a new comment only when somebody must act."""
+"""What people read on an issue: the one status comment, and a new comment only when somebody must act.
+
+The one rule: each says what happened, why, and what can be done now, in that order.
+"""
 
 from __future__ import annotations
 
 from harness.failures import explain
-from harness.texts.outside import fence, neutral, quote
+from harness.texts.outside import clean, fence, neutral, quote
 
 
 def first_line(text: str, limit: int = 300) -> str:
+    """The first line with something in it, cut."""
     lines = [x.strip() for x in text.strip().splitlines() if x.strip()]
     return lines[0][:limit] if lines else ""
 
 
 def claimed(title: str) -> str:
-    return "**Working on it.** This issue was taken into the next release. This comment is kept up to date.\n"
+    return (
+        "**Working on it.** This issue is being worked on for the next release, from its text as it is now: "
+        "a later edit does not change what is done. This comment is kept up to date.\n"
+    )
 
 
 def question(text: str) -> str:
     return (
-        "**A question before this can go on.** Answer in a comment below; anyone with write access can. "
-        "Work goes on by itself after that.\n\n" + quote(text)
+        "**A question before this can go on.**\n\n"
+        f"{quote(text)}\n\n"
+        "Answer in a comment below. Anyone with write access can; the first such answer counts, and the work "
+        "goes on with it by itself.\n"
     )
 
 
 def landed(pull: int, release: str, audits: tuple[str, ...]) -> str:
-    return f"**Landed** with #{pull} on the branch of release {release}. The issue is closed when it is published.\n" + _evidence(audits)
+    return (
+        f"**Landed** with #{pull} on the branch of release {release}. The issue is closed when that release "
+        f"is published.\n{_evidence(audits)}"
+    )
 
 
 def deferred(failure: str, detail: str, label: str, audits: tuple[str, ...]) -> str:
     return (
-        f"**Not in this release.** {_sentence(failure, detail)}\n\n{_log(detail)}"
-        f"What you can do: edit the issue or fix the cause, then take the label `{label}:deferred` (or "
-        f"`{label}:needs-you`) off, or run `harness retry`. Until then nothing more is tried.\n" + _evidence(audits)
+        f"**Not in this release.** {sentence(failure, detail)}\n\n{log(detail)}"
+        "What you can do: edit the issue or mend the cause, then take the label "
+        f"`{label}:deferred` (or `{label}:needs-you`) off, or run `harness retry`. Until then nothing "
+        f"more is tried.\n{_evidence(audits)}"
     )
 
 
 def blocked(failure: str, detail: str, issue: int, audits: tuple[str, ...]) -> str:
     return (
-        f"**A person is needed.** {_sentence(failure, detail)}\n\n{_log(detail)}"
-        f"What you can do: decide, then run `harness retry {issue}` or take the label off.\n" + _evidence(audits)
+        f"**A person is needed.** {sentence(failure, detail)}\n\n{log(detail)}"
+        f"What you can do: decide, then run `harness retry {issue}` or take the label off.\n"
+        f"{_evidence(audits)}"
     )
 
 
-def _sentence(failure: str, detail: str) -> str:
-    text = neutral(explain(failure, first_line(detail)), 600)
-    return (text[:1].upper() + text[1:]).rstrip(".") + "."
+def sentence(failure: str, detail: str) -> str:
+    """The failure in words and the first line of what was seen, as one sentence that ends."""
+    text = neutral(explain(failure, first_line(clean(detail))), 600).rstrip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", "…", "```", "~~~")) else f"{text}."
 
 
-def _log(detail: str) -> str:
-    rest = detail.strip().split("\n", 1)
-    return fence(rest[1], 2000) + "\n\n" if len(rest) > 1 and rest[1].strip() else ""
+def log(detail: str, limit: int = 2000) -> str:
+    """What follows the first line, as a log."""
+    _, _, rest = clean(detail).strip().partition("\n")
+    return f"{fence(rest.strip(chr(10)), limit)}\n\n" if rest.strip() else ""
 
 
 def _evidence(audits: tuple[str, ...]) -> str:

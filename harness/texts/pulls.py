@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from harness.texts.outside import neutral, one_line
+from harness.texts import outside
 
 
 def pull_title(issue: int, title: str) -> str:
-    return one_line(neutral(title), 200) or f"Work on issue {issue}"
+    """The issue's title in its own characters, on one line; GitHub allows 256."""
+    return outside.title(title, 200) or f"Work on issue {issue}"
 
 
 def pull_body(issue: int, title: str, attempt: str) -> str:
     return (
-        f"Refs #{issue}\n\nAttempt {attempt} of this issue. It lands on the release branch after the director has "
-        "validated the merge commit itself; the issue is closed when the release is published.\n"
+        f"Refs #{issue}\n\n"
+        f"Attempt {attempt} at this issue. The director merges this branch with the release branch itself, "
+        "runs the validation on exactly that commit, and lands it when that is green. The issue is closed "
+        "when the release is published.\n"
     )
