@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+# What the world can do to any command, and what to do about it: no bug of ours.
+WORLD_ERRNO = {
+    errno.ENOSPC: ": make room and start again",
+    errno.EDQUOT: ": make room and start again",
+    errno.EFBIG: ": raise the file size limit",
+    errno.EACCES: ": look at its owner and mode",
+    errno.EPERM: ": look at its owner and mode",
+    errno.ENOENT: "",
+    errno.ENOTDIR: "",
+    errno.EISDIR: "",
+    errno.EROFS: "",
+    errno.EADDRINUSE: ": another process listens there",
+}
 DEFAULT_CONFIGS = ("harness.toml", "config/harness.toml", ".harness/config.toml")
 
 
@@ -61,10 +76,11 @@ def _expected(e: Exception) -> tuple[str, int] | None:
         return str(e), int(getattr(e, "code", 1))
     if kind == "LeaseHeld":
         return str(e), 4
-    if kind in ("StoreError", "ForgeError", "GatewayError"):
+    if kind in ("StoreError", "ForgeError", "GatewayError", "AuditError"):
         return str(e), 1
-    if isinstance(e, OSError) and e.errno in (28, 13, 2, 30):
-        return f"{e.filename or 'the disk'}: {e.strerror}", 1
+    if isinstance(e, OSError) and e.errno in WORLD_ERRNO:
+        where = e.filename or "the disk"
+        return f"{where}: {(e.strerror or str(e)).lower()}{WORLD_ERRNO[e.errno]}", 1
     return None
 
 
@@ -89,6 +105,23 @@ def emit(document: Any, as_json: bool, text: str = "") -> None:
         click.echo(text)
 
 
+def paint(text: str, colour: str) -> str:
+    """Coloured where that is wanted: NO_COLOR, a pipe and --json stay plain (click strips it in a pipe)."""
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=colour)
+
+
+def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Rows of cells as aligned lines; the last cell of a row is as long as it is."""
+    if not rows:
+        return []
+    widths = [max(len(r[i]) for r in rows if len(r) > i) for i in range(max(len(r) for r in rows) - 1)]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        lines.append((indent + "  ".join((*cells, row[-1]))).rstrip())
+    return lines
+
+
 def config_path(given: str | None) -> Path:
     if given:
         return Path(given)
@@ -105,6 +138,22 @@ def load_config(given: str | None) -> Any:
     from harness.config.reader import load
 
     return load(config_path(given))
+
+
+def open_store(config: Any, *, write: bool = False) -> Any:
+    """The director's store beside a director that may be running. Raises StoreError where there is none yet."""
+    from harness import __version__
+    from harness.adapters.store.sql import SqlStore
+    from harness.loop import SteadyClock
+
+    return SqlStore.open(
+        config.store_path,
+        clock=SteadyClock(),
+        code=__version__,
+        read_only=not write,
+        create=False,
+        check=False,
+    )
 
 
 config_option = click.option(
