@@ -56,6 +56,7 @@ class Policy:
     lag_reads: int = 3
     # release
     mode: str = "train"
+    when: str = "settled"
     version_scheme: str = "minor"
     release_branch: str = "release/{version}"
     tag: str = "v{version}"

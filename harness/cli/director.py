@@ -6,11 +6,12 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
 
-from harness.cli.common import config_option, emit, json_option, load_config
+from harness.cli.common import config_option, config_path, emit, json_option, load_config
 
 
 @click.command(
@@ -29,10 +30,11 @@ def command(
 ) -> int:
     from harness.compose import director
 
+    path = config_path(config)
     running = director.start(load_config(config), dry=dry_run, report=_report, take_over=take_over)
     print(f"harness: {running.note}; epoch {running.world.epoch}", file=sys.stderr)
     try:
-        return _drive(running, once, until_idle, dry_run, as_json)
+        return _drive(running, path, once, until_idle, dry_run, as_json)
     finally:
         running.close()
 
@@ -46,7 +48,7 @@ def _report(machine: str, item: Any, text: str) -> None:
     )
 
 
-def _drive(running: Any, once: bool, until_idle: bool, dry_run: bool, as_json: bool) -> int:
+def _drive(running: Any, path: Path, once: bool, until_idle: bool, dry_run: bool, as_json: bool) -> int:
     from harness.compose import ends
     from harness.compose.service import Notify
     from harness.tick import Fenced
@@ -59,11 +61,22 @@ def _drive(running: Any, once: bool, until_idle: bool, dry_run: bool, as_json: b
 
     signal.signal(signal.SIGTERM, told)
     signal.signal(signal.SIGINT, told)
+    hangups: list[int] = []
+
+    def hangup(number: int, _: object) -> None:
+        hangups.append(number)
+        running.loop.wake.set()
+
+    signal.signal(signal.SIGHUP, hangup)
     notify = Notify(os.environ)
     after = running.loop.after
 
     def each(loop: Any) -> None:
         after(loop)
+        if hangups:
+            hangups.clear()
+            for line in running.reload(path):
+                print(f"harness director: {line}", file=sys.stderr, flush=True)
         notify.alive(ready=loop.items[running.machine].state != "BOOT")
 
     running.loop.after = each

@@ -66,8 +66,8 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
     words = seen[f"words/{d.code}"]
     if not known(words):
         return wait("reading its last words", words)
-    said = [b for b in (beat, words) if isinstance(b, Beat) and b.incarnation == d.incarnation]
-    here = next((b for b in said if b.final), said[0] if said else None)
+    heard = [b for b in (beat, words) if isinstance(b, Beat) and b.incarnation == d.incarnation]
+    here = next((b for b in heard if b.final), heard[0] if heard else None)
     gone = isinstance(job, Absent)
     status = Status("", "LOST") if isinstance(job, Absent) else job
     outcome = classify(

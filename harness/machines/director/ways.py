@@ -117,7 +117,7 @@ def watch_monitor(item: Item[Director], seen: Seen) -> Watch:
 def _ready(item: Item[Director], seen: Seen) -> tuple[str, str] | None:
     """A release that can move now: settled, on its way, or published and not yet broadcast."""
     for r in seen["releases"]:
-        if r.state == "OPEN" and _settled(r, seen):
+        if r.state == "OPEN" and seen.policy.when == "settled" and _settled(r, seen):
             return r.id, f"{r.data.version} is settled"
         if r.state in MOVING or (r.state == "MERGING" and not r.data.waits):
             return r.id, f"{r.data.version}: {r.state}"
