@@ -61,8 +61,8 @@ def _task(brief: Mapping[str, Any]) -> str:
     where = f" You are on a branch of its own, based on `{base}`." if base else ""
     return (
         f"# Your task\n\n{what} is yours to work on. The current directory is a git clone of the repository."
-        f"{where} Change its files so that what is asked for below is done, completely and with nothing beyond "
-        "it."
+        f"{where} Change its files so that what is asked for below is done, completely and nothing "
+        "beyond it."
     )
 
 
