@@ -27,8 +27,8 @@ class Redacts(Protocol):
 
 
 class Sink:
-    """Where every line goes, a stream to those who write. `lost` counts the lines that could not be written: a
-    full disk or a closed pipe must not end a director."""
+    """Where every line goes, a stream to those who write. `lost` counts the lines that could not be written:
+    a full disk or a closed pipe must not end a director."""
 
     def __init__(self, redactor: Redacts, stream: TextIO) -> None:
         self.lost = 0
