@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from harness.core.item import Item
 from harness.core.journal import digest
 from harness.core.result import Err, Ok, Pass, Result
 from harness.effects import StartGate
@@ -24,6 +27,12 @@ def prepare_name(policy: Policy, sha: str) -> str:
 
 def start_gate(policy: Policy, tree: str, sha: str) -> StartGate:
     return StartGate(gate_name(policy, tree), sha, policy.commands, policy.image, prepare_name(policy, sha))
+
+
+def ended(item: Item[Any], name: str) -> bool:
+    """Whether this gate's verdict was kept and its container removed, after it was last started."""
+    mine = [i for i in item.intents if i.effect.get("name") == name and i.status == "done"]
+    return bool(mine) and mine[-1].effect.get("$") == "EndGate"
 
 
 def judge(seen: Seen, name: str) -> Result[str]:

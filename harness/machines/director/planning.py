@@ -102,6 +102,8 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     if isinstance(verdict, Err) and verdict.failure == Failure.INFRA_KILLED:
         return stay(EndGate(name), why="the baseline left no exit status", gate="")
     if isinstance(verdict, Err):
+        if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
+            return stay(EndGate(name), why=f"{default}@{sha[:12]} is red")
         return Pass(
             f"base_red: {default}@{sha[:12]} does not pass its own validation: {verdict.detail[:2000]}"
         )

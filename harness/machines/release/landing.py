@@ -58,12 +58,14 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
+        if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
+            return stay(EndGate(name), why="the gate is red")
         return ok(
             E.RED, verdict.detail.splitlines()[0], failure=str(verdict.failure), detail=verdict.detail[:8000]
         )
     if isinstance(verdict, Pass):
         return verdict
-    if item.value_of("EndGate") is None:
+    if not gates.ended(item, name):
         return stay(EndGate(name), why="the gate is green", gated=tree)
     return ok(E.GREEN, f"tree {tree[:12]}", gated=tree, gate_tries=0)
 

@@ -56,6 +56,8 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
             landed_in=lane.machine,
             landed_sha=d.merge["sha"],
         )
+    if landed and landed["why"] == "protected":
+        return Pass(f"a rule of the forge refuses our push to {lane.branch}: a person must allow it")
     if not known(refs) or not known(pull):
         return wait("looking at the branches", pull if known(refs) else refs)
     return _lane(item, seen, lane.branch, refs.get(f"refs/heads/{lane.branch}", ""), pull)
@@ -96,6 +98,8 @@ def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
+        if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
+            return stay(EndGate(name), why="the gate is red")
         note = {
             "failure": str(verdict.failure),
             "detail": verdict.detail[:8000],
