@@ -1,0 +1,106 @@
+"""End-to-end runs, shared by the session: each scene that a collected test asks for is played once.
+
+The one rule: scenes begin as soon as the session does, a few at a time, since most of their time is waiting;
+a test that asks for one waits for it. A test that needs an engine is skipped only where none answers and none
+is required.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import scenes
+from demo_world import ROOT, Stage
+
+# In this order: what takes longest first.
+SCENES: dict[str, Callable[[Stage], Any]] = {
+    "crashed_process_demo": scenes.crashed_process_demo,
+    "process_demo": scenes.process_demo,
+    "docker_demo": scenes.docker_demo,
+    "crashed_docker_demo": scenes.crashed_docker_demo,
+}
+IMAGES = {"docker_demo": "dev", "crashed_docker_demo": "dev"}
+AT_ONCE = 3
+WAIT_S = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and isinstance(item, pytest.Function):
+            item.add_marker(pytest.mark.timeout(WAIT_S))
+            if _images(item):
+                item.add_marker(pytest.mark.docker)
+
+
+def asked(item: pytest.Function) -> set[str]:
+    """The scenes that a test asks for, as an argument or as a parameter."""
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return SCENES.keys() & {*item.fixturenames, *(p for p in params if isinstance(p, str))}
+
+
+def _images(item: pytest.Function) -> set[str]:
+    return {IMAGES[name] for name in asked(item) if name in IMAGES}
+
+
+def no_engine() -> str:
+    """Why there is no engine, or nothing."""
+    try:
+        done = subprocess.run(["docker", "version"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return str(e)
+    return done.stderr.strip() if done.returncode else ""
+
+
+@pytest.fixture(scope="session")
+def engine() -> None:
+    why = no_engine()
+    if why and os.environ.get("HARNESS_REQUIRE_DOCKER"):
+        pytest.fail(f"HARNESS_REQUIRE_DOCKER is set and no container engine answers: {why}")
+    if why:
+        pytest.skip(f"no container engine answers: {why}")
+
+
+def build(kind: str) -> None:
+    """The worker image of these sources; nothing is done when it is there."""
+    command = ["scripts/build-image.sh", *(() if kind == "dev" else ("--agent", kind))]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Any]]]:
+    """The scenes under way, by name."""
+    items = [i for i in request.session.items if isinstance(i, pytest.Function)]
+    wanted = [n for n in SCENES if any(n in asked(i) for i in items if i.path.parent == Path(__file__).parent)]
+    if any(n in IMAGES for n in wanted) and no_engine():
+        wanted = [n for n in wanted if n not in IMAGES]
+    for kind in sorted({IMAGES[n] for n in wanted if n in IMAGES}):
+        build(kind)
+    root = tmp_path_factory.mktemp("e2e")
+    stages = {n: Stage(root / n) for n in wanted}
+    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scene")
+    yield {n: pool.submit(SCENES[n], stages[n]) for n in wanted}
+    for stage in stages.values():
+        stage.close()
+    pool.shutdown(cancel_futures=True)
+
+
+def _scene(name: str) -> Any:
+    needs = ("engine",) if name in IMAGES else ()
+
+    @pytest.fixture(scope="session", name=name)
+    def get(request: pytest.FixtureRequest, played: dict[str, Future[Any]]) -> Any:
+        for need in needs:
+            request.getfixturevalue(need)
+        return played[name].result(WAIT_S)
+
+    return get
+
+
+for _name in SCENES:
+    globals()[_name] = _scene(_name)

@@ -1,0 +1,166 @@
+"""The expensive runs that end-to-end tests look at: each is played once a session and tells what it saw.
+
+The one rule: a scene asserts only what it needs to go on; what must be true is said in the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from demo_world import IMAGE, Finished, Stage, Started, demo_args, inspect, live, sweep, wait_for
+
+# ---------------------------------------------------------------- the demo, undisturbed
+
+
+@dataclass
+class Seen:
+    """A worker's container while it ran: what the engine says, and every text within its reach."""
+
+    attrs: dict[str, Any]
+    processes: list[bytes]
+    files: dict[str, bytes]
+
+
+@dataclass
+class Played:
+    """A demo that ended. `workers` are containers that were looked at while they ran."""
+
+    folder: Path
+    runtime: str
+    finished: Finished
+    workers: list[Seen] = field(default_factory=list)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return self.finished.document
+
+
+def process_demo(stage: Stage) -> Played:
+    folder = stage.folder / "demo"
+    try:
+        return Played(folder, "process", stage.run(*demo_args(folder, "process")))
+    finally:
+        sweep(folder, "process")
+
+
+def docker_demo(stage: Stage) -> Played:
+    folder = stage.folder / "demo"
+    try:
+        started = stage.start(*demo_args(folder, "docker"))
+        seen = _watch(folder, started)
+        return Played(folder, "docker", started.end(), seen)
+    finally:
+        sweep(folder, "docker")
+
+
+def _watch(folder: Path, started: Started) -> list[Seen]:
+    """Look at workers while they work, each container once."""
+    seen: dict[str, Seen] = {}
+    while started.process.poll() is None:
+        for name, ident in live(folder, "docker").items():
+            if name.endswith("-i1") and ident not in seen:
+                look = _look(ident)
+                if look is not None:
+                    seen[ident] = look
+        time.sleep(0.3)
+    return list(seen.values())
+
+
+FILE_LIMIT_BYTES = 8 << 20
+
+
+def _look(ident: str) -> Seen | None:
+    found = inspect(ident)
+    if not found or not found[0]["State"]["Running"]:
+        return None
+    attrs = found[0]
+    pids = subprocess.run(
+        ["docker", "top", ident, "-eo", "pid"], capture_output=True, text=True, timeout=60, check=False
+    ).stdout.split()[1:]
+    processes = []
+    for pid in pids:
+        for name in ("environ", "cmdline"):
+            try:
+                processes.append(Path(f"/proc/{pid}/{name}").read_bytes())
+            except OSError:
+                continue  # it ended meanwhile
+    files: dict[str, bytes] = {}
+    for mount in attrs["Mounts"]:
+        for at, _, names in os.walk(mount["Source"]):
+            for name in names:
+                path = Path(at) / name
+                try:
+                    if path.is_file() and path.stat().st_size < FILE_LIMIT_BYTES:
+                        files[f"{mount['Destination']}/{path.relative_to(mount['Source'])}"] = path.read_bytes()
+                except OSError:
+                    continue  # it is a worker's folder: files come and go
+    return Seen(attrs, processes, files)
+
+
+# ---------------------------------------------------------------- the demo, killed again and again
+
+
+@dataclass
+class Chain:
+    """A demo that was killed. `lives` are all lives that were seen of each job, `at_kill` the jobs that ran
+    when the director died and `after` those of them that still ran when the next one began."""
+
+    folder: Path
+    finished: Finished
+    kills: int
+    lives: dict[str, set[str]]
+    at_kill: list[dict[str, str]]
+    after: list[dict[str, str]]
+
+
+PROCESS_KILLS = (24, 61, 33, 47, 52, 29, 66, 41, 38, 57)
+DOCKER_KILLS = (70, 130, 90)
+
+
+def crashed_process_demo(stage: Stage) -> Chain:
+    return _chain(stage, "process", PROCESS_KILLS)
+
+
+def crashed_docker_demo(stage: Stage) -> Chain:
+    return _chain(stage, "docker", DOCKER_KILLS)
+
+
+def _chain(stage: Stage, runtime: str, boundaries: tuple[int, ...]) -> Chain:
+    """Dies (SIGKILL, of itself) at a boundary of each run: before or after a record or an effect."""
+    folder = stage.folder / "demo"
+    lives: dict[str, set[str]] = {}
+    chain = Chain(folder, Finished(-1, "", "", 0.0), 0, lives, [], [])
+    over = threading.Event()
+    watcher = threading.Thread(target=_follow, args=(folder, runtime, lives, over), daemon=True)
+    watcher.start()
+    try:
+        for at in boundaries:
+            ended = stage.run(*demo_args(folder, runtime), env={"HARNESS_CRASH_AT": str(at)})
+            if ended.code != -signal.SIGKILL:
+                chain.finished = ended
+                return chain
+            chain.kills += 1
+            chain.at_kill.append(live(folder, runtime))
+            chain.after.append(live(folder, runtime))
+        chain.finished = stage.run(*demo_args(folder, runtime))
+        return chain
+    finally:
+        over.set()
+        watcher.join(60)
+        sweep(folder, runtime)
+
+
+def _follow(folder: Path, runtime: str, lives: dict[str, set[str]], over: threading.Event) -> None:
+    while not over.wait(0.4):
+        if (folder / "data" / "instance").exists():
+            for name, life in live(folder, runtime).items():
+                lives.setdefault(name, set()).add(life)
