@@ -1,129 +1,51 @@
-"""A whole night in memory: director and workers tick in one process, and time passes only when nothing moves.
+"""A whole night in memory: director and workers tick in one process, and time jumps to when something is due.
 
-The one rule: everything here is deterministic; the same play gives the same journals, to the byte.
+The one rule: everything here is deterministic; the same play and weather give the same journals, to the byte.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.adapters.memory.bus import MemoryBus, MemoryGateway
-from harness.adapters.memory.commits import tree_sha
-from harness.adapters.memory.forge import MemoryForge
+from harness.adapters.governor import Governor
 from harness.adapters.memory.hub import Hub
-from harness.adapters.memory.repo import MemoryRemote, MemoryRepo
-from harness.adapters.memory.runtime import MemoryRuntime, Plan
-from harness.adapters.memory.store import Disk, MemoryStore
+from harness.adapters.memory.repo import MemoryRemote
+from harness.adapters.memory.store import Disk
 from harness.core.item import Item
-from harness.core.result import Err, Ok, Result
-from harness.domain import AgentResult, Imported, Job, WorkTree
-from harness.failures import Failure
-from harness.looks import Looks, Own
+from harness.core.result import Ok, Result
+from harness.domain import Imported, Limited, News
+from harness.effects import Effect
 from harness.machines.director.states import Director
-from harness.machines.worker.states import Worker
 from harness.marks import Marks
 from harness.perform import perform
+from harness.perform.outcome import Outcome, Sent
 from harness.policy import Policy
-from harness.ports import Agent, Brief, Launch, Tools, World
-from harness.sim.turns import Turns
-from harness.tick import Ticker
+from harness.ports import Tools, World
+from harness.sim.clock import ProcessClock, Time
+from harness.sim.crew import Crew, Green, NightAgent, Play
+from harness.sim.outside import LIMITS, Killed, SimForge, SimGateway, SimRepo, SimRuntime, SimStore, Switch
+from harness.sim.turns import Delay, Turns, at_once
 
 REPO = "acme/widget"
-Play = Mapping[int, list[Mapping[str, Any]]]
+OURS = "harness-bot"
+PASSES = 2000
+REST_S = 20.0
+FILES = frozenset({"WriteBrief", "StartGate", "StartPrepare", "StartWorker"})
 
 
-class NightClock:
-    """Time that passes when it is told to."""
-
-    def __init__(self, start: float = 1_796_000_000.0) -> None:
-        self.at = start
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-
-class NightAgent:
-    """The agent of the night: its result line is all it prints."""
-
-    name = "scripted"
-    needs: tuple[str, ...] = ()
-
-    def build(self, brief: Brief) -> Launch:
-        return Launch(("agent", str(brief.issue), str(brief.round)), {"ROUND": str(brief.round)}, {})
-
-    def parse(self, output: bytes, files: Mapping[str, bytes], exit_code: int | None) -> AgentResult:
-        if exit_code is None or not output:
-            return AgentResult("interrupted")
-        d = json.loads(output)
-        return AgentResult(
-            d.get("status", "done"), d.get("say", "did it"), tokens_in=1000, tokens_out=50, question=d.get("question", "")
-        )
-
-
-class NightClone:
-    """A worker's clone in memory: a head and the files changed on top of it."""
-
-    def __init__(self, repo: MemoryRepo, folder: Path, attempt: str) -> None:
-        self.repo, self.folder, self.attempt = repo, folder, attempt
-        kept = repo.folders[folder]
-        self.head, self.branch = kept.sha, kept.branch
-        self.base_sha = ""
-        self.files: dict[str, str | None] = {}
-
-    def tree(self) -> dict[str, str]:
-        tree = dict(self.repo._everything()[self.head].tree)
-        for path, text in self.files.items():
-            if text is None:
-                tree.pop(path, None)
-            else:
-                tree[path] = text
-        return tree
-
-    def sync(self, base: str) -> Result[Mapping[str, Any]]:
-        tip = self.repo.remote.refs.get(f"refs/heads/{base}", "")
-        self.repo.fetch()
-        self.base_sha = tip
-        if self.repo.is_ancestor(tip, self.head).unwrap():
-            return Ok({"what": "up_to_date", "base_sha": tip, "conflicts": []})
-        if self.repo.is_ancestor(self.head, tip).unwrap():
-            self.head = tip
-            return Ok({"what": "moved", "base_sha": tip, "conflicts": []})
-        mine = dict(self.repo._everything()[self.head].tree)
-        theirs = dict(self.repo._everything()[tip].tree)
-        self.head = self.repo.write([self.head, tip], {**theirs, **mine}, "merge")
-        return Ok({"what": "merged", "base_sha": tip, "conflicts": []})
-
-    def look(self, base_sha: str) -> Result[WorkTree]:
-        changed = tuple(p for p, t in self.files.items() if self.repo._everything()[self.head].tree.get(p) != t)
-        base = self.repo._everything().get(self.base_sha or base_sha)
-        ahead = int(base is not None and base.tree_sha != self.repo._everything()[self.head].tree_sha)
-        return Ok(WorkTree(self.head, base_sha, len(changed), changed, ahead))
-
-    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
-        if tree_sha(self.tree()) != self.repo._everything()[self.head].tree_sha:
-            self.head = self.repo.write([self.head], self.files, message, at)
-        self.files = {}
-        base = self.repo._everything()[base_sha]
-        return Ok({"sha": self.head, "changed": base.tree_sha != self.repo._everything()[self.head].tree_sha})
-
-    def bundle(self, sha: str, base_sha: str) -> Result[Path]:
-        path = Path(f"/bundles/{self.attempt}/{sha}")
-        self.repo.register_bundle(path, sha)
-        return Ok(path)
-
-    def save(self, name: str, base_sha: str) -> Result[Mapping[str, Any]]:
-        return Ok({"patch": f"patches/{name}.patch", "files": len(self.files)})
+def no_bug(tree: Mapping[str, str]) -> bool:
+    """What the project's own validation thinks of a tree."""
+    return not any("BUG" in text for text in tree.values())
 
 
 class NightArchive:
+    """Where bundles go. `sealed` counts how often each was asked for."""
+
     def __init__(self) -> None:
         self.sealed: dict[str, Mapping[str, Any]] = {}
 
@@ -133,51 +55,67 @@ class NightArchive:
 
 
 @dataclass
-class Living:
-    """A worker's process: its container's name, and its loop."""
-
-    name: str
-    attempt: str
-    incarnation: int
-    turns: Turns
-    clone: NightClone
-    bus: MemoryBus
-    runtime: MemoryRuntime
-    code: int | None = None
-
-
-@dataclass
 class Night:
     """The world and everything in it. `play` says what the agent does per issue and round; `green(tree)` what
-    the validation thinks of a tree."""
+    the validation thinks of a tree; `rest_s` is the longest that time jumps when nothing is due."""
 
     policy: Policy
     play: Play
-    green: Callable[[Mapping[str, str]], bool] = lambda tree: not any("BUG" in t for t in tree.values())
-    clock: NightClock = field(default_factory=NightClock)
-    agent: Agent = field(default_factory=NightAgent)
+    green: Green = no_bug
+    clock: Time = field(default_factory=Time)
+    agent: Any = field(default_factory=NightAgent)
     work_s: float = 30.0
+    rest_s: float = REST_S
+    switch: Switch = field(default_factory=Switch)
+    delay: Delay = at_once
+    late_work: Callable[[], bool] = lambda: False
+    lag: Callable[[str, Mapping[str, Any]], float] = lambda name, args: 0.0
+    full: Callable[[], bool] = lambda: False
+    boundary: Callable[[str], None] = lambda what: None
+    due: Callable[[], Iterable[float]] = tuple
+    down_s: Callable[[], float] = lambda: 0.0
+    poison: str = ""
 
     def __post_init__(self) -> None:
-        self.tmp = tempfile.TemporaryDirectory(prefix="night-")
+        shm = "/dev/shm"
+        self.tmp = tempfile.TemporaryDirectory(prefix="night-", dir=shm if os.access(shm, os.W_OK) else None)
         self.data = Path(self.tmp.name)
         self.remote = MemoryRemote()
         self.remote.write("refs/heads/main", {"README.md": "widget"}, "first", self.clock.now())
-        self.hub = Hub(self.remote, self.clock, REPO, people={"harness-bot": "admin", "ada": "write"})
-        self.forge = MemoryForge(self.remote, self.clock, hub=self.hub)
-        self.repo = MemoryRepo(self.remote)
-        self.runtime = MemoryRuntime(self.clock, script=self.script)
-        self.gateway = MemoryGateway(self.clock)
+        self.hub = Hub(self.remote, self.clock, REPO, people={OURS: "admin", "ada": "write"})
+        self.repo = SimRepo(self.remote)
+        self.repo.switch = self.switch
+        self.runtime = SimRuntime(self.clock)
+        self.runtime.attach(self.clock, self.switch)
+        self.gateway = SimGateway(self.clock)
+        self.gateway.switch, self.gateway.folder = self.switch, self.data / "sockets"
+        self.forge = SimForge(self.remote, self.clock, hub=self.hub, lag=lambda name, args: self.lag(name, args))
+        self.forge.attach(self.clock, self.switch)
         self.archive = NightArchive()
         self.disk = Disk()
-        self.disks: dict[str, Disk] = {}
-        self.living: dict[str, Living] = {}
         self.marks = Marks(b"s" * 32, "night", REPO)
         self.epoch = 0
         self.signal = ""
-        self.boundary: Callable[[str], None] = lambda what: None
-        self.story: list[str] = []
+        self.down_until = 0.0
+        self.ticks = 0
+        self.bugs: list[str] = []
+        self.story: list[tuple[float, str]] = []
+        self.steps = 0
+        self.before_step: Callable[[], None] = lambda: None
+        self.after_step: Callable[[], None] = lambda: None
+        self.crew = Crew(
+            lambda: self.policy, self.play, self.green, self.clock, self.repo, self.runtime, self.gateway, self.marks,
+            self.data, REPO, self.work_s, self.delay, self.switch, agent=self.agent,
+        )  # fmt: skip
+        self.runtime.script = self.crew.script
         self.start()
+
+    def close(self) -> None:
+        self.tmp.cleanup()
+
+    def tell(self, what: str) -> None:
+        """A line of the transcript."""
+        self.story.append((self.clock.at, what))
 
     # ------------------------------------------------------------ the director
 
@@ -185,146 +123,125 @@ class Night:
         """A director begins a new epoch on what the last one left."""
         self.epoch += 1
         self.disk.epoch = self.epoch
-        store = MemoryStore(self.clock, code="0", epoch=self.epoch, disk=self.disk)
+        clock = ProcessClock.started(self.clock)
+        self.process_clock = clock
+        self.store = SimStore(clock, code="0", epoch=self.epoch, disk=self.disk)
+        self.store.time, self.store.full = self.clock, self.full  # type: ignore[method-assign]
+        self.gateway.clock = clock
+        self.runtime.clock = clock
+        self.forge.governor = Governor(self.store.get, self.store.put, clock, LIMITS, 4)
         world = World(
-            self.clock, store, lambda: self.policy, self.data, self.epoch, self.clock.now(), forge=self.forge,
+            clock, self.store, lambda: self.policy, self.data, self.epoch, clock.now(), forge=self.forge,
             repo=self.repo, runtime=self.runtime, gateway=self.gateway, archive=self.archive, screen=screen_nothing,
             marks=self.marks, tools=Tools("python", "/harness", ("harness",)), agents={"scripted": self.agent},
         )  # fmt: skip
-        self.turns = Turns.of(world, lambda: self.signal, self.rhythm, lambda what: self.boundary(what))
-        names = tuple(store.machines())
+        self.turns = Turns.of(
+            world, lambda: self.signal, self.rhythm, lambda what: self.boundary(what), delay=self.delay,
+            late_work=self.late_work, do=self._perform, limits=self._limits,
+        )  # fmt: skip
+        self.turns.poison = self.poison
+        names = tuple(self.store.machines())
         self.turns.load(names)
         mine = [n for n in names if "/director/" in n]
         before = max(mine, key=lambda n: int(n.rsplit("/", 1)[1]), default="")
         head = self.turns.items[before].head if before else ""
-        for n in mine:
-            self.turns.out.add(n)
+        self.turns.out.update(mine)
         for item in self.turns.items.values():
             if "/attempt/" in item.id and item.state in ("STARTING", "RUNNING"):
                 token = self.marks.token(item.data.code, item.data.incarnation)
                 self.gateway.open(item.data.code, token, item.data.incarnation)
+        published = [i for i in self.turns.items.values() if "/release/" in i.id and i.state == "PUBLISHED"]
+        newest = max(published, key=lambda i: i.entered_at, default=None)
+        self.gateway.publish(
+            News(newest.data.tag if newest else "", newest.data.merge_sha if newest else "", self.policy.image)
+        )
         self.turns.open(f"{REPO}/director/{self.epoch}", Director(REPO, before, head))
 
-    def crash(self) -> None:
-        """kill -9 of the director; what its threads had in hand is done or not done."""
+    def crash(self, down_s: float = 0.0) -> None:
+        """kill -9 of the director; what its threads had in hand is done or not done. It comes back after `down_s`."""
+        self.ticks += self.turns.ticks
+        self.bugs += [*self.turns.bugs, *self.turns.performer.bugs]
+        self.poison = self.turns.poison
+        self.turns.items.clear()
         self.gateway.restart()
-        self.start()
+        self.down_until = self.clock.at + max(down_s, 1e-5)
+
+    def _perform(self, effect: Effect, sent: Sent, world: World) -> Outcome:
+        """The real performer on a disk that may be full, each effect a moment after the last."""
+        self.clock.touch()
+        if self.full() and type(effect).__name__ in FILES:
+            return perform(effect, sent, _on_full_disk(world))
+        return perform(effect, sent, world)
+
+    def _limits(self) -> tuple[Limited, ...]:
+        resources = self.forge.governor.snapshot()["resources"]
+        return tuple(
+            Limited(k, r["closed_until"], "asked to slow down") for k, r in resources.items() if r["closed_until"]
+        )
 
     def rhythm(self, head: str) -> float:
-        return self.policy.interval_s
-
-    # ------------------------------------------------------------ what jobs do
-
-    def script(self, job: Job) -> Plan | None:
-        if job.role == "worker":
-            self._spawn(job)
-            return Plan(None)
-        if job.role in ("gate", "prepare"):
-            return Plan(10.0, 0 if self.green(self._gate_tree(job)) else 1, output=b"$ test\n")
-        return Plan(1.0)
-
-    def _gate_tree(self, job: Job) -> Mapping[str, str]:
-        folder = self.repo.folders[self.data / job.mounts[0].path]
-        return self.repo.commits[folder.sha].tree
-
-    def _spawn(self, job: Job) -> None:
-        attempt = job.env["HARNESS_ATTEMPT"]
-        incarnation = int(job.env["HARNESS_INCARNATION"])
-        kept = self.living.get(attempt)
-        folder = self.data / "attempts" / attempt / "clone"
-        clone = kept.clone if kept else NightClone(self.repo, folder, attempt)
-        bus = MemoryBus(
-            self.gateway, attempt, self.marks.token(attempt, incarnation), incarnation, read=lambda p: str(p).encode()
-        )
-        runtime = MemoryRuntime(self.clock)
-        brief = json.loads((folder.parent / "in" / "brief.json").read_text())
-        runtime.script = lambda j: self._inner(j, clone, brief, runtime)
-        self.living[attempt] = Living(
-            job.name, attempt, incarnation, self._worker_turns(attempt, brief, clone, bus, runtime, job), clone, bus, runtime
-        )
-
-    def _inner(self, job: Job, clone: NightClone, brief: Mapping[str, Any], runtime: MemoryRuntime) -> Plan:
-        """An agent's or a validation's run inside a worker."""
-        if job.role == "agent":
-            rounds = self.play.get(int(brief["issue"]), [{"write": {f"file-{brief['issue']}": "done"}}])
-            offset = len(brief.get("answers", ()))
-            part = rounds[min(int(job.env["ROUND"]) - 1 + offset, len(rounds) - 1)]
-            clone.files.update(part.get("write", {}))
-            return Plan(part.get("takes_s", self.work_s), int(part.get("exit", 0)), output=json.dumps(part).encode())
-        good = self.green(clone.tree())
-        self._result(job, good)
-        return Plan(5.0, 0 if good else 1, output=b"$ test\n" + (b"" if good else b"1 failed\n"))
-
-    def _result(self, job: Job, good: bool) -> None:
-        path = Path(job.argv[3])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"commands_run": 1, "failed_command": "" if good else "test", "exit": int(not good)}))
-
-    def _worker_turns(
-        self, attempt: str, brief: Mapping[str, Any], clone: NightClone, bus: MemoryBus, runtime: MemoryRuntime, job: Job
-    ) -> Turns:
-        disk = self.disks.setdefault(attempt, Disk())
-        store = MemoryStore(self.clock, code="0", disk=disk)
-        audit = self.data / "attempts" / attempt / "audit"
-        world = World(
-            self.clock, store, lambda: self.policy, audit, forge=None, runtime=runtime, bus=bus, clone=clone,
-            agents={self.agent.name: self.agent}, tools=Tools("python", "/harness", ("harness",)),
-            brief={**brief, "home": str(audit.parent / "home"), "workspace": str(audit.parent / "clone")},
-            leave=lambda code: self._leave(attempt, code),
-        )  # fmt: skip
-        turns = Turns.of(world, lambda: "", self.rhythm, lambda what: None)
-        machine = f"{REPO}/worker/{attempt}"
-        turns.load(tuple(store.machines()))
-        if machine not in turns.items:
-            turns.open(machine, worker_data(brief, job.image))
-        return turns
-
-    def _leave(self, attempt: str, code: int) -> None:
-        self.living[attempt].code = code
-
-    def _work(self, living: Living) -> bool:
-        """One pass of a worker's process; its end is its container's end."""
-        status = self.runtime.status(living.name)
-        if not isinstance(status, Ok) or status.value is None or not status.value.alive:
-            return False
-        moved = living.turns.turn()
-        item = next(iter(living.turns.items.values()))
-        final = item.state if item.state in ("DONE", "BLOCKED") else ""
-        detail = {"final": final, "reason": item.data.detail, "failure": item.data.failure, "counters": item.data.counters}
-        living.bus.beat(item.state, detail)
-        if final:
-            words = {**detail, "incarnation": living.incarnation, "state": item.state, "counters": dict(item.data.counters)}
-            path = self.data / "attempts" / living.attempt / "audit" / "last.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(words))
-        self.runtime.say(living.name, b"", cpu_s=0.1)
-        if final:
-            living.code = {"DONE": 0}.get(final, 11 if item.data.failure == "question" else 10)
-        if living.code is not None:
-            self.runtime.finish(living.name, living.code)
-            return True
-        return moved
+        return min(self.policy.interval_s, 15.0) if head == "refs" else self.policy.interval_s
 
     # ------------------------------------------------------------ time
 
-    def step(self, seconds: float = 1.0) -> None:
-        """Everything that can be done now is done; then time passes."""
-        for _ in range(1000):
-            moved = self.turns.turn()
-            for living in list(self.living.values()):
-                moved = self._work(living) or moved
-            if not moved:
+    def step(self) -> None:
+        """Everything that can be done now is done; then time jumps to what is next."""
+        self.steps += 1
+        self.before_step()
+        for _ in range(PASSES):
+            if not self._pass():
                 break
         else:
             raise AssertionError("the night does not come to rest: something moves for ever")
-        self.clock.at += seconds
+        self.after_step()
+        self.clock.at = self._next()
+        self._late()
 
-    def run(self, until: Callable[[Night], bool], limit_s: float = 7200.0, step_s: float = 1.0) -> None:
+    def _pass(self) -> bool:
+        moved = False
+        if self.down_until:
+            if self.clock.at < self.down_until:
+                return self.crew.turn()
+            self.down_until = 0.0
+            moved = self._guard(self.start)
+            if self.down_until:
+                return moved
+        moved = self._guard(self.turns.turn) or moved
+        return self.crew.turn() or moved
+
+    def _guard(self, do: Callable[[], Any]) -> bool:
+        try:
+            return bool(do())
+        except Killed as e:
+            self.tell(f"director {self.epoch} is killed {e}")
+            self.crash(self.down_s())
+            return True
+
+    def _late(self) -> None:
+        """Requests that were on their way arrive."""
+        ready = [x for x in self.switch.later if x[0] <= self.clock.at]
+        if ready:
+            self.switch.later[:] = [x for x in self.switch.later if x[0] > self.clock.at]
+            for _, do in ready:
+                do()
+
+    def _next(self) -> float:
+        now = self.clock.at
+        limit = now + self.rest_s
+        found = [self.down_until] if self.down_until else list(self.turns.due())
+        found += self.crew.due()
+        offset = self.process_clock.offset_s
+        found += [at - offset for at in self.runtime.ends()]
+        found += [at for at, _ in self.switch.later]
+        found += self.due()
+        return min((at for at in found if now + 1e-9 < at < limit), default=limit) + 1e-4
+
+    def run(self, until: Callable[[Night], bool], limit_s: float = 7200.0) -> None:
         end = self.clock.at + limit_s
         while not until(self):
             if self.clock.at > end:
                 raise AssertionError(f"after {limit_s:.0f} s: {self.states()}; waiting: {self.turns.ticker.waiting}")
-            self.step(step_s)
+            self.step()
 
     def states(self) -> dict[str, str]:
         return {k.removeprefix(REPO + "/"): i.state for k, i in self.turns.items.items()}
@@ -332,22 +249,25 @@ class Night:
     def item(self, name: str) -> Item[Any]:
         return self.turns.items[f"{REPO}/{name}"]
 
+    def all_bugs(self) -> list[str]:
+        """Exceptions that machines or performers raised, of every process so far."""
+        inner = [b for x in self.crew.living.values() for b in (*x.turns.bugs, *x.turns.performer.bugs)]
+        return [*self.bugs, *self.turns.bugs, *self.turns.performer.bugs, *self.crew.bugs, *inner]
 
-def worker_data(brief: Mapping[str, Any], image: str) -> Worker:
-    """The worker's first data, from its brief."""
-    return Worker(
-        issue=int(brief["issue"]), title=str(brief["title"]), base=str(brief["base"]), base_sha=str(brief["base_sha"]),
-        branch=str(brief["branch"]), agent=str(brief["agent"]), commands=tuple(brief["commands"]), image=image,
-        counters=dict(brief.get("counters", {})), feedback=str(brief.get("feedback", "")),
-    )  # fmt: skip
+
+class FullDisk:
+    """A folder in which nothing can be made."""
+
+    def __truediv__(self, name: str) -> Path:
+        raise OSError(28, "No space left on device")
+
+
+def _on_full_disk(world: World) -> World:
+    return replace(world, data=FullDisk())  # type: ignore[arg-type]
 
 
 def screen_nothing(imported: Imported) -> str:
     return ""
 
 
-def fault(text: str) -> Err:
-    return Err(Failure.FORGE_DOWN, text)
-
-
-__all__ = ["Night", "NightClock", "Ticker", "Looks", "Own", "perform", "replace", "worker_data"]
+__all__ = ["OURS", "REPO", "Night", "NightArchive", "Result", "no_bug", "screen_nothing"]

@@ -1,56 +1,156 @@
-"""The loop's pass, without threads: ticks machines of one world and does everything at once."""
+"""The loop's pass without threads: ticks the machines of one process, and lets effects and reads take time.
+
+The one rule: a machine is left alone only where a tick of it surely changes nothing: handlers are pure, so
+the same item and the same facts at the same moment give the same answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.core.item import Item
-from harness.looks import Looks, Own
+from harness.effects import Effect
+from harness.looks import LOCAL, READERS, Looks, Own, Reading
 from harness.machines.all import kind_of
 from harness.perform import perform
 from harness.perform.local import feed
-from harness.perform.outcome import Outcome
+from harness.perform.outcome import Outcome, Sent
 from harness.ports import World
-from harness.tick import Ticker
+from harness.tick import Fenced, StoreUnavailable, Ticker
+
+Key = tuple[Any, ...]
+Delay = Callable[[str], float]
+Perform = Callable[[Effect, Sent, World], Outcome]
+
+
+def at_once(port: str) -> float:
+    return 0.0
 
 
 class AtOnce:
     """Performs where it stands."""
 
     def __init__(self) -> None:
-        self.done: dict[tuple[Any, ...], Outcome] = {}
+        self.done: dict[Key, Outcome] = {}
 
-    def start(self, key: tuple[Any, ...], port: str, do: Callable[[], Outcome]) -> None:
+    def start(self, key: Key, port: str, do: Callable[[], Outcome]) -> None:
         self.done[key] = do()
 
-    def take(self, key: tuple[Any, ...]) -> Outcome | None:
+    def take(self, key: Key) -> Outcome | None:
         return self.done.pop(key, None)
 
-    def busy(self, key: tuple[Any, ...]) -> bool:
+    def busy(self, key: Key) -> bool:
         return False
 
 
-def at_once(port: str, do: Callable[[], None]) -> bool:
-    do()
-    return True
+@dataclass
+class Slowly:
+    """Performs with the delays it is given: the answer comes later, or the work itself is done later.
+
+    What a bug raises in there is a failed outcome, as in `loop.Performer`; a disk that is full raises too."""
+
+    world: World
+    delay: Delay = at_once
+    late_work: Callable[[], bool] = lambda: False
+    flying: dict[Key, tuple[float, Outcome | Callable[[], Outcome]]] = field(default_factory=dict)
+    bugs: list[str] = field(default_factory=list)
+
+    def start(self, key: Key, port: str, do: Callable[[], Outcome]) -> None:
+        wait_s = self.delay(port)
+        work: Outcome | Callable[[], Outcome] = do if wait_s and self.late_work() else self._run(do)
+        self.flying[key] = (self.world.clock.monotonic() + wait_s, work)
+
+    def take(self, key: Key) -> Outcome | None:
+        due, work = self.flying.get(key, (0.0, None))
+        if work is None or due > self.world.clock.monotonic():
+            return None
+        del self.flying[key]
+        return work if isinstance(work, Outcome) else self._run(work)
+
+    def busy(self, key: Key) -> bool:
+        return key in self.flying
+
+    def due(self) -> Iterable[float]:
+        return (at for at, _ in self.flying.values())
+
+    def _run(self, do: Callable[[], Outcome]) -> Outcome:
+        try:
+            return do()
+        except OSError as e:
+            return Outcome.failed("internal_error", f"{type(e).__name__}: {e}")
+        except Exception as e:
+            self.bugs.append("".join(traceback.format_exception(e, limit=-4)))
+            return Outcome.failed("internal_error", f"{type(e).__name__}: {e}")
+
+
+class LateLooks(Looks):
+    """Reads that are made at once and known later: what arrives may be older than what has happened since."""
+
+    delay: Delay = staticmethod(at_once)
+    on_way: list[tuple[float, Callable[[], None]]]
+
+    def _read(self, query: str, reading: Reading, rest: str, kept: Any) -> None:
+        wait_s = self.delay(reading.port)
+        if not wait_s:
+            super()._read(query, reading, rest, kept)
+            return
+        kept.reading = True
+        began = self.world.clock.now()
+        result = reading.read(self.world, rest)
+        self.on_way.append((self.world.clock.monotonic() + wait_s, lambda: self._keep(kept, result, began)))
+
+    def arrive(self) -> None:
+        now = self.world.clock.monotonic()
+        ready = [x for x in self.on_way if x[0] <= now]
+        if ready:
+            self.on_way = [x for x in self.on_way if x[0] > now]
+            for _, keep in ready:
+                keep()
+
+    def due(self, since: float) -> Iterable[float]:
+        yield from (at for at, _ in self.on_way)
+        offset = self.world.clock.now() - self.world.clock.monotonic()
+        yield from (k.not_before - offset for k in self.kept.values() if k.not_before > since + offset)
 
 
 @dataclass
 class Turns:
+    """The machines of one process. `out` are left out; `bugs` are exceptions that a machine raised."""
+
     ticker: Ticker
     items: dict[str, Item[Any]] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
+    strikes: dict[str, int] = field(default_factory=dict)
+    bugs: list[str] = field(default_factory=list)
+    quiet: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    troubled: bool = False
+    ticks: int = 0
+    poison: str = ""
 
     @classmethod
     def of(
-        cls, world: World, signal: Callable[[], str], rhythm: Callable[[str], float], boundary: Callable[[str], None]
-    ) -> Turns:
+        cls, world: World, signal: Callable[[], str], rhythm: Callable[[str], float],
+        boundary: Callable[[str], None], *, delay: Delay = at_once, late_work: Callable[[], bool] = lambda: False,
+        do: Perform = perform, limits: Callable[[], tuple[Any, ...]] = tuple,
+    ) -> Turns:  # fmt: skip
         items: dict[str, Item[Any]] = {}
-        looks = Looks(world, Own(world, items, signal), at_once, rhythm)
-        ticker = Ticker(world, looks, AtOnce(), perform, world.policy, boundary)
+        looks = LateLooks(world, Own(world, items, signal, limits), _now, rhythm)
+        looks.delay, looks.on_way = delay, []  # type: ignore[method-assign]
+        ticker = Ticker(world, looks, Slowly(world, delay, late_work), do, world.policy, boundary)
         return cls(ticker, items)
+
+    @property
+    def looks(self) -> LateLooks:
+        assert isinstance(self.ticker.looks, LateLooks)
+        return self.ticker.looks
+
+    @property
+    def performer(self) -> Slowly:
+        assert isinstance(self.ticker.performer, Slowly)
+        return self.ticker.performer
 
     def load(self, machines: tuple[str, ...]) -> None:
         for m in machines:
@@ -61,19 +161,132 @@ class Turns:
     def open(self, machine: str, data: Any) -> None:
         self.items[machine] = self.ticker.open(machine, data)
 
+    def live(self, name: str) -> bool:
+        item = self.items[name]
+        return name not in self.out and (item.open_intent is not None or item.state not in kind_of(name).table.final)
+
+    # ------------------------------------------------------------ one pass
+
     def turn(self) -> bool:
+        """One pass over what can do something; answers whether anything moved."""
         moved = False
+        self.looks.arrive()
         for name in list(self.items):
-            item = self.items[name]
-            if name in self.out or (item.open_intent is None and item.state in kind_of(name).table.final):
+            if not self.live(name):
                 continue
-            new = self.ticker.tick(item)
-            if new is not item:
-                moved = True
-                self.items[name] = new
+            item = self.items[name]
+            marks = self._marks(item)
+            if self.quiet.get(name) == marks:
+                continue
+            new = self._tick(item)
+            self.ticks += 1
+            if new is item:
+                # What was read just now is in the marks of this very answer: looks are read while ticking.
+                self.quiet[name] = self._marks(item)
+                continue
+            moved = True
+            self.items[name] = new
             for opened in self.ticker.opened:
                 self.items[opened.id] = opened
-                moved = True
             self.ticker.opened.clear()
         feed([i for k, i in self.items.items() if "/attempt/" in k], self.ticker.world)
         return moved
+
+    def _tick(self, item: Item[Any]) -> Item[Any]:
+        """As `loop.Loop`: a bug in one machine is a record of it, too many end in quarantine."""
+        try:
+            if self.poison and item.id.endswith(self.poison):
+                raise ValueError("a poisoned record")
+            new = self.ticker.tick(item)
+            if new is not item:
+                self.strikes.pop(item.id, None)
+            self.troubled = self.troubled and new is item
+            return new
+        except Fenced:
+            raise
+        except StoreUnavailable:
+            self.troubled = True
+            return item
+        except Exception as e:
+            if "poisoned" not in str(e):
+                self.bugs.append("".join(traceback.format_exception(e, limit=-6)))
+            return self._strike(item, e)
+
+    def _strike(self, item: Item[Any], error: Exception) -> Item[Any]:
+        n = self.strikes[item.id] = self.strikes.get(item.id, 0) + 1
+        try:
+            item = self.ticker.note_exception(item, f"{type(error).__name__}: {error}")
+            if n >= self.ticker.policy().quarantine_after:
+                self.strikes.pop(item.id, None)
+                self.poison = ""
+                return self.ticker.quarantine(item, f"{type(error).__name__}: {error}")
+        except StoreUnavailable:
+            self.troubled = True
+        return item
+
+    # ------------------------------------------------------------ what a tick depends on
+
+    def _marks(self, item: Item[Any]) -> tuple[Any, ...]:
+        """Everything that could make a tick answer otherwise, by numbers that change when it does."""
+        kind, policy = kind_of(item.id), self.ticker.policy()
+        intent = item.open_intent
+        final = item.state in kind.table.final
+        wants = () if final else kind.alarms(item, policy)
+        if intent is not None:
+            key = (item.id, item.entry, intent.n, intent.tries)
+            at = self.performer.flying.get(key, (0.0, None))[0]
+            flies: Any = (at, at <= self.ticker.world.clock.monotonic())
+        else:
+            flies = None
+            wants = (*kind.wants(item, policy), *wants)
+        moment = int(self.ticker.world.clock.monotonic() * 100)
+        return (item.seq, moment, flies, self.troubled, *(self._mark(q) for q in wants))
+
+    def _mark(self, query: str) -> Any:
+        head, _, rest = query.partition("/")
+        if head == "tree" and not rest:
+            head = "worktree"
+        if head not in LOCAL:
+            kept = self.looks.kept.get(query)
+            return None if kept is None else (kept.begun, kept.bad, kept.reading)
+        own = self.looks.own
+        match head:
+            case "item":
+                peer = self.items.get(rest)
+                return None if peer is None else peer.seq
+            case "entries" | "slots" | "lane" | "releases":
+                return sum(i.seq for i in self.items.values()) + len(self.items)
+            case "controls":
+                return len(own.world.store.controls())
+            case "beat":
+                beat = own.answer(query)
+                return (getattr(beat, "state", ""), getattr(beat, "final", ""), getattr(beat, "incarnation", 0))
+            case "asked":
+                return len(own.answer(query))
+            case _:
+                return own.answer(query)
+
+    # ------------------------------------------------------------ when something is next to be done
+
+    def due(self) -> Iterable[float]:
+        """True times at which this process may have something to do, the past left out by the caller."""
+        now = self.ticker.world.clock.monotonic()
+        offset = self.ticker.world.clock.now() - now
+        yield from self.performer.due()
+        yield from self.looks.due(now)
+        yield from (at - offset for at in self.ticker.later.values())
+        for name, item in self.items.items():
+            if not self.live(name):
+                continue
+            if item.open_intent is not None:
+                yield item.open_intent.not_before - offset
+            yield getattr(item.data, "not_before", 0.0) - offset
+            yield getattr(item.data, "cooldown_until", 0.0) - offset
+
+
+def _now(port: str, do: Callable[[], None]) -> bool:
+    do()
+    return True
+
+
+__all__ = ["READERS", "AtOnce", "LateLooks", "Slowly", "Turns", "at_once"]
