@@ -142,17 +142,21 @@ def begin_needs_person(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
 
 
 def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
-    """Acted: a new commit on either branch, or `harness release cut`."""
+    """Acted: a new commit on either branch, or `harness release cut`. Once the release is merged it can only
+    be mended on the base, so the commit that is to be tagged is then the base's tip."""
     d = item.data
     refs, controls = seen["refs"], seen["controls"]
+    mended = {}
+    if d.merge_sha and known(refs):
+        mended = {"merge_sha": refs.get(f"refs/heads/{d.base}", "") or d.merge_sha}
     if known(controls) and any(
         c.verb in ("release-cut", "release-retry") and c.at >= item.entered_at for c in controls
     ):
-        return ok(E.PERSON_ACTED, "by command", gate="", merge={})
+        return ok(E.PERSON_ACTED, "by command", gate="", merge={}, **mended)
     if known(refs):
-        now = (refs.get(f"refs/heads/{d.branch}", ""), refs.get(f"refs/heads/{d.base}", ""))
+        now = (refs.get(f"refs/heads/{d.branch}", "") or d.tip, refs.get(f"refs/heads/{d.base}", ""))
         if d.tip and now != (d.tip, d.base_tip) and all(now):
-            return ok(E.PERSON_ACTED, "a branch moved", gate="", merge={})
+            return ok(E.PERSON_ACTED, "a branch moved", gate="", merge={}, **mended)
     return Pass(f"needs a person: {explain(d.failure, d.detail)[:200]}")
 
 

@@ -39,8 +39,9 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
         return wait("looking at the branches", refs)
     tip, base_tip = refs.get(f"refs/heads/{d.branch}", ""), refs.get(f"refs/heads/{d.base}", "")
     if (tip or d.tip, base_tip) != (d.tip, d.base_tip):
-        # A merge that a person made moves the base; the commit to be gated is then that one and stays.
-        theirs = d.merge if d.merge.get("sha") and d.merge.get("sha") == base_tip else {}
+        # A merge that a person made moves the base; the commit to be gated is then that one and stays, also
+        # when the base goes on without us while it is gated.
+        theirs = d.merge if d.merge.get("sha") and d.merge.get("sha") in (base_tip, d.merge_sha) else {}
         return stay(why=f"{d.branch}@{tip[:12]}", tip=tip or d.tip, base_tip=base_tip, merge=theirs, gate="")
     if seen.policy.gates == "checks":
         return _checks(item, seen, d.merge.get("sha") or d.tip)
@@ -133,10 +134,11 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
 
 
 def _theirs(item: Item[Release], seen: Seen, sha: str) -> Watch:
-    """Merged by somebody else: what is on the base now must be the tree that was gated."""
+    """Merged by somebody else: the merge, or what a person mended it with, must be the tree that was gated."""
     d = item.data
-    if d.merge_sha != sha:
+    if not d.merge_sha:
         return stay(why=f"merged as {sha[:12]}", merge_sha=sha, waits="")
+    sha = d.merge_sha
     tree = seen[f"tree/{sha}"]
     if not known(tree):
         return wait("reading the merged tree", tree)
