@@ -55,6 +55,7 @@ TESTS = (
 SYMLINK = "120000"
 GITLINK = "160000"
 MOST_FINDINGS = 200
+MOST_SHOWN = 30
 MOST_READ_BYTES = 64 << 20
 TURNS = frozenset({"LRE", "LRO", "LRI", "RLE", "RLO", "RLI", "FSI", "PDF", "PDI"})
 IGNORED = frozenset("\u00ad\u034f\u180e\ufeff\u115f\u1160\u17b4\u17b5\u3164\uffa0")
@@ -100,15 +101,13 @@ def screen(
 
 
 def text(findings: Sequence[Finding]) -> str:
-    """For people: one line a path. Names are shown as code, with nothing in them that could act."""
-    lines = [f"{_shown(f.path)} {f.why}" if f.path else f.why for f in findings[:30]]
-    if len(findings) > 30:
-        lines.append(f"… and {len(findings) - 30} more")
-    return (
-        lines[0]
-        if len(lines) == 1
-        else "\n".join([f"{len(findings)} things need a person:", *lines] if lines else [])
-    )
+    """For people: the first finding says how many there are, then one line each. Names are shown as
+    code, with nothing in them that could act."""
+    lines = [f"{_shown(f.path)} {f.why}" if f.path else f.why for f in findings]
+    if len(lines) < 2:
+        return "".join(lines)
+    more = [f"… and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
+    return "\n".join([f"{lines[0]} (and {len(lines) - 1} more)", "", *lines[:MOST_SHOWN], *more])
 
 
 def _shown(path: str) -> str:
@@ -180,6 +179,9 @@ def _contents(
             yield Finding("block", f.path, "was not looked at for secrets: the change is too large")
             continue
         new = read(f.path)
+        if f.size and not new:
+            yield Finding("block", f.path, "could not be read, so nobody knows what is in it")
+            continue
         old = before(f.old_path or f.path) if before is not None and f.status != "A" else b""
         yield from _secrets(f.path, new, old, redactor)
         if matches(tests, f.path):
@@ -189,7 +191,7 @@ def _contents(
 
 
 def _secrets(path: str, new: bytes, old: bytes, redactor: Redactor) -> Iterable[Finding]:
-    """A secret of its maker's shape, or one of ours, blocks; what documentation is full of is for the reviewer.
+    """A secret of its maker's shape, or ours, blocks; what documentation is full of is for the reviewer.
     What the base has already is no news."""
     there = {old[s.start : s.end] for s in redactor.find(old)} if old else set()
     for s in redactor.find(new):

@@ -43,6 +43,7 @@ def forms(secret: bytes) -> Iterator[tuple[bytes, int]]:
         yield quoted.encode(), WINDOW
         yield re.sub(r"%..", lambda m: m[0].lower(), quoted).encode(), WINDOW
     text = secret.decode("utf-8", "replace")
+    yield text[::-1].encode(), WINDOW
     for escaped in (
         json.dumps(text),
         json.dumps(text, ensure_ascii=False),

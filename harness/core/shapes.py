@@ -64,7 +64,7 @@ _AUTHORIZATION = (
 _BEARER = rf"(?i:bearer\s{{1,4}})(?=[A-Za-z._~+/=-]{{0,400}}[0-9])({_TOKEN}{{20,4096}}+)"
 _GITLAB = "glpat- gldt- glft- glsoat- glrt- glcbt- glimt- glptt- glagent- gloas-"
 
-# Installation tokens (ghs_) grew to about 520 characters with dots and dashes in 2025: no fixed length here.
+# Installation tokens (ghs_) have about 520 characters now, with dots and dashes: no fixed length here.
 SHAPES: tuple[Shape, ...] = (
     _shape("private-key", "-----BEGIN", _PEM, 22000),
     _shape(
