@@ -43,7 +43,8 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue as listed. `body` is never None; `labels` keep the forge's spelling."""
+    """An issue as listed. `body` is never None; `labels` keep the forge's spelling. `seen_at`: when the answer
+    that says so was asked for."""
 
     number: int
     title: str
@@ -56,6 +57,7 @@ class Issue:
     created_at: float = 0.0
     updated_at: float = 0.0
     url: str = ""
+    seen_at: float = 0.0
 
     def has(self, label: str) -> bool:
         """Labels compare without regard to case, as the forge does."""

@@ -97,10 +97,11 @@ def _issue(world: World, n: str) -> Result[Any]:
     if isinstance(listed, Ok):
         for i in listed.value:
             if i.number == int(n):
-                return Ok(i)
+                return Ok(replace(i, seen_at=world.memo["issues"][0]))
     elif isinstance(listed, Err):
         return listed
-    return world.forge.issue(int(n))
+    now = world.clock.now()
+    return world.forge.issue(int(n)).map(lambda i: replace(i, seen_at=now) if isinstance(i, Issue) else i)
 
 
 def _closed(world: World, n: str) -> Result[Any]:

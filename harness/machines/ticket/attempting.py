@@ -43,6 +43,8 @@ def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
     if d.attempts and (spent or d.attempts >= p.max_attempts):
         text = explain(d.failure, d.detail)
         return ok(E.GIVEN_UP, f"{text[:300]} ({spent or 'attempts'} used up)")
+    if d.failure == Failure.GONE:
+        return ok(E.NEEDS_PERSON, d.detail)
     if seen.now < d.not_before:
         return Pass(f"again in {int(d.not_before - seen.now) + 1} s: {explain(d.failure, d.detail)[:120]}")
     slots, lane, refs, default = seen["slots"], seen["lane"], seen["refs"], seen["default"]

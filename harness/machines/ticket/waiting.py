@@ -135,7 +135,9 @@ def begin_blocked(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
 def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
     """DEFERRED and BLOCKED: only a person brings a ticket back, by the command or by taking our label off."""
     controls, candidate = seen["controls"], seen[f"issue/{item.data.issue}"]
-    fresh = {"counters": {}, "not_before": 0.0, "feedback": item.data.feedback}
+    d = item.data
+    fresh: dict[str, Any] = {"counters": {}, "not_before": 0.0, "failure": "", "attempts": 0}
+    fresh["offset"] = d.offset + d.attempts
     if known(controls):
         for c in controls:
             asked = c.verb == "retry" and c.args.get("issue") == item.data.issue
@@ -144,7 +146,7 @@ def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
     if known(candidate) and not isinstance(candidate, Gone | Absent):
         p = seen.policy
         ours = p.label("deferred" if item.state == "DEFERRED" else "needs-you")
-        late = seen.now - item.changed_at > 6 * p.lag_s
+        late = candidate.seen_at - item.changed_at > 6 * p.lag_s
         if late and candidate.has(p.label()) and not candidate.has(ours):
             return ok(E.PERSON_RETRIES, f"a person took the label {ours} off", **fresh)
     return Pass(f"{item.state.lower()}: waiting for a person")
