@@ -123,6 +123,8 @@ class Lane:
     version: str = ""
     branch: str = ""
     turn: str = ""
+    base_sha: str = ""
+    prepare: str = ""
 
 
 @dataclass(frozen=True, slots=True)

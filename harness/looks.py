@@ -389,7 +389,8 @@ class Own:
         release = min(opened, key=lambda i: i.id)
         landing = [i for i in self.kind("ticket") if i.state == "LANDING" and i.data.lands == "lane"]
         turn = min(landing, key=lambda i: (i.entered_at, i.id), default=None)
-        return Lane(release.id, release.data.version, release.data.branch, turn.id if turn else "")
+        d = release.data
+        return Lane(release.id, d.version, d.branch, turn.id if turn else "", d.base_sha, d.prepare)
 
 
 def _peer(item: Item[Any] | None) -> Peer | Unknown:

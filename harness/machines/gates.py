@@ -7,26 +7,44 @@ from typing import Any
 from harness.core.item import Item
 from harness.core.journal import digest
 from harness.core.result import Err, Ok, Pass, Result
+from harness.domain import Absent
 from harness.effects import StartGate
 from harness.failures import Failure
 from harness.machines.kind import Gate, Seen, known, wait
 from harness.policy import Policy
 
 
-def gate_name(policy: Policy, tree: str) -> str:
-    """`gate-<hash of (tree, commands, image, prepare)>`."""
-    return f"gate-{digest([tree, list(policy.commands), policy.image, list(policy.prepare)])[:20]}"
+def gate_name(policy: Policy, tree: str, prepare: str = "") -> str:
+    """`gate-<hash of (tree, commands, image, prepare key)>`."""
+    return f"gate-{digest([tree, list(policy.commands), policy.image, prepare])[:20]}"
 
 
 def prepare_name(policy: Policy, sha: str) -> str:
-    """Names the prepared dependencies; empty when nothing is to be prepared."""
+    """Names the dependencies prepared from the trusted commit that a release began with; empty when nothing
+    is to be prepared. All attempts and gates of the release share them."""
     if not policy.prepare:
         return ""
     return f"prepare-{digest([list(policy.prepare), policy.image, sha])[:20]}"
 
 
-def start_gate(policy: Policy, tree: str, sha: str) -> StartGate:
-    return StartGate(gate_name(policy, tree), sha, policy.commands, policy.image, prepare_name(policy, sha))
+def start_gate(policy: Policy, tree: str, sha: str, prepare: str = "") -> StartGate:
+    return StartGate(gate_name(policy, tree, prepare), sha, policy.commands, policy.image, prepare)
+
+
+def prepared(seen: Seen, name: str) -> Result[str]:
+    """Whether these dependencies are there: Ok, an Err when their commands failed, or Pass."""
+    if not name:
+        return Ok("nothing to prepare")
+    job = seen[f"job/{name}"]
+    if not known(job):
+        return wait("looking at the dependencies", job)
+    if isinstance(job, Absent) or job.phase in ("LOST", "REJECTED"):
+        return Err(Failure.INFRA_KILLED, "the prepare commands left no exit status")
+    if job.phase != "EXITED":
+        return Pass("dependencies are being prepared")
+    if job.exit != 0:
+        return Err(Failure.CONFIG_INVALID, f"the prepare commands exited {job.exit}")
+    return Ok(name)
 
 
 def ended(item: Item[Any], name: str) -> bool:

@@ -37,7 +37,7 @@ def limits(world: World) -> Limits:
 
 
 def _prepared(name: str) -> tuple[Mount, ...]:
-    return (Mount(f"prepared/{name}", PREPARED, "ro"),) if name else ()
+    return (Mount(f"prepared/{name}/files", PREPARED, "ro"),) if name else ()
 
 
 def _start(job: Job, world: World) -> Outcome:
@@ -198,7 +198,7 @@ def _attempt_job(
             Mount(f"{root}/in", IN, "ro"),
             Mount("git/mirror.git/objects", objects, "ro"),
             *sockets,
-            *_prepared(f"{prepare}/files" if prepare else ""),
+            *_prepared(prepare),
         ),
         limits=limits(world),
         labels={"harness.attempt": attempt},

@@ -15,29 +15,31 @@ from harness.effects import Effect, OpenPull, Publish
 from harness.failures import Failure
 from harness.machines.attempt.outcome import Ended, classify
 from harness.machines.attempt.states import Attempt, E, worker_name
-from harness.machines.kind import Seen, Watch, known, ok, stay, wait
+from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
 from harness.policy import Policy
 
 
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
     name = worker_name(item, policy.repo, policy.instance)
     code = item.data.code
-    return (f"job/{name}", f"beat/{code}", f"words/{code}", f"asked/{code}", f"capped/{code}")
+    lane = ("lane", f"item/{item.data.ticket}") if item.data.purpose == "issue" else ()
+    return (f"job/{name}", f"beat/{code}", f"words/{code}", f"asked/{code}", f"capped/{code}", *lane)
 
 
 def watch(item: Item[Attempt], seen: Seen) -> Watch:
     job = seen[f"job/{worker_name(item, seen.policy.repo, seen.policy.instance)}"]
     asks = seen[f"asked/{item.data.code}"]
-    if known(asks):
-        for ask in asks:
-            if ask.key not in item.data.answers:
-                return _serve(item, seen, ask)
+    first = next((a for a in asks if a.key not in item.data.answers), None) if known(asks) else None
+    served = _serve(item, seen, first) if first else None
+    if served is not None and not isinstance(served, Pass):
+        return served
     beat = seen[f"beat/{item.data.code}"]
     if not known(job):
         return wait("looking at the container", job)
     if isinstance(job, Absent) or job.phase in ("EXITED", "LOST", "REJECTED"):
         return _ended(item, seen, job, beat)
-    return _alive(item, seen, job, beat)
+    alive = _alive(item, seen, job, beat)
+    return served if served is not None and isinstance(alive, Pass) else alive
 
 
 def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
@@ -51,7 +53,11 @@ def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
             Publish(d.code, d.issue, str(args["sha"]), str(args["base_sha"]), d.branch, str(args["bundle"])),
         )
     elif ask.kind == "open_pull" and d.head and d.purpose == "issue":
-        effects = (OpenPull(d.branch, d.base, d.pull_title, d.pull_body, f"pull-{d.issue}"),)
+        base = _base(item, seen)
+        if not base:
+            return Pass("waiting for a release to open the pull for")
+        effects = (OpenPull(d.branch, base, d.pull_title, d.pull_body, f"pull-{d.issue}"),)
+        note |= {"base": base}
     elif ask.kind == "ask":
         note |= {"question": str(ask.args.get("question", ""))[:8000]}
         note |= {"answers": {**d.answers, ask.key: {"ok": True}}, "asking": ""}
@@ -59,6 +65,14 @@ def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
         answer = {"ok": True, "pull": d.pull or 1} if d.head else {"ok": False, "error": f"no {ask.kind} now"}
         note |= {"answers": {**d.answers, ask.key: answer}, "asking": ""}
     return stay(*effects, why=f"the worker asks: {ask.kind}", **note)
+
+
+def _base(item: Item[Attempt], seen: Seen) -> str:
+    """Where the work is to land now: an attempt that outlives its release is carried over to the next one."""
+    ticket, lane = seen[f"item/{item.data.ticket}"], seen["lane"]
+    if not isinstance(ticket, Peer) or ticket.data.lands != "lane":
+        return item.data.base if isinstance(ticket, Peer) else ""
+    return str(lane.branch) if known(lane) and lane.machine else ""
 
 
 def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> Watch:

@@ -58,6 +58,7 @@ class Attempt:
     image: str = ""
     image_now: str = ""
     prepare: str = ""
+    prepare_sha: str = ""
     commands: tuple[str, ...] = ()
     brief: Mapping[str, Any] = field(default_factory=dict)
     pull_title: str = ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.core.fsm import Move
 from harness.core.item import Item
-from harness.core.result import Err, Pass
+from harness.core.result import Err, Ok, Pass
 from harness.domain import Absent
 from harness.effects import (
     Clone,
@@ -26,6 +26,7 @@ from harness.effects import (
 from harness.failures import Failure, explain
 from harness.machines.attempt import running
 from harness.machines.attempt.states import Attempt, E, S, harvest_name, job_names, worker_name
+from harness.machines.gates import prepared
 from harness.machines.kind import Peer, Seen, Watch, known, ok, wait
 from harness.policy import Policy
 
@@ -67,7 +68,7 @@ def alarm(item: Item[Attempt], seen: Seen) -> Move | None:
 
 def begin_preparing(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
-    prepare = (StartPrepare(d.prepare, d.base_sha, p.prepare, d.image),) if d.prepare else ()
+    prepare = (StartPrepare(d.prepare, d.prepare_sha or d.base_sha, p.prepare, d.image),) if d.prepare else ()
     return (
         *prepare,
         Clone(d.code, d.start_sha or d.base_sha, d.branch, d.base),
@@ -76,16 +77,13 @@ def begin_preparing(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:
 
 
 def watch_preparing(item: Item[Attempt], seen: Seen) -> Watch:
-    if not item.data.prepare:
-        return ok(E.PREPARED, "clone and folders are there")
-    job = seen[f"job/{item.data.prepare}"]
-    if not known(job):
-        return wait("looking at the dependencies", job)
-    if isinstance(job, Absent) or job.phase != "EXITED":
-        return Pass("dependencies are being prepared")
-    if job.exit != 0:
-        return Err(Failure.CONFIG_INVALID, f"the prepare commands exited {job.exit}")
-    return ok(E.PREPARED, "dependencies, clone and folders are there")
+    ready = prepared(seen, item.data.prepare)
+    if not isinstance(ready, Ok):
+        return ready
+    return ok(
+        E.PREPARED,
+        "dependencies, clone and folders are there" if item.data.prepare else "clone and folders are there",
+    )
 
 
 def begin_starting(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:

@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from harness.core.item import Item
+from harness.core.journal import iso
 from harness.core.result import Err, Pass
 from harness.domain import Unknown
-from harness.effects import CreateBranch, EndGate, EnsureLabels, OpenMachine, SetStatus
+from harness.effects import CreateBranch, EndGate, EnsureLabels, OpenMachine, SetStatus, StartPrepare
 from harness.failures import Failure
 from harness.machines import gates
 from harness.machines.director.plan import plan
@@ -71,7 +72,8 @@ def wants_plan(item: Item[Director], policy: Policy) -> tuple[str, ...]:
     d = item.data
     tree = (f"tree/{d.base_sha}",) if d.base_sha else ()
     gate = (f"gate/{d.gate}",) if d.gate else ()
-    return ("refs", "default", "lane", "releases", *tree, *gate)
+    prepare = (f"job/{d.prepare}",) if d.prepare else ()
+    return ("refs", "default", "lane", "releases", *tree, *gate, *prepare)
 
 
 def watch_plan(item: Item[Director], seen: Seen) -> Watch:
@@ -95,9 +97,14 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     tree = seen[f"tree/{sha}"]
     if not known(tree):
         return wait("reading the tree", tree)
-    name = gates.gate_name(p, tree)
+    unready = _prepare(d, seen, sha)
+    if unready is not None:
+        return unready
+    name = gates.gate_name(p, tree, d.prepare)
     if d.gate != name:
-        return stay(gates.start_gate(p, tree, sha), why=f"baseline of {default}@{sha[:12]}", gate=name)
+        return stay(
+            gates.start_gate(p, tree, sha, d.prepare), why=f"baseline of {default}@{sha[:12]}", gate=name
+        )
     verdict = gates.judge(seen, name)
     if isinstance(verdict, Err) and verdict.failure == Failure.INFRA_KILLED:
         return stay(EndGate(name), why="the baseline left no exit status", gate="")
@@ -112,11 +119,24 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     return _open(item, seen, refs, default, sha, name)
 
 
+def _prepare(d: Director, seen: Seen, sha: str) -> Watch | None:
+    """Dependencies of the planned release, made before anything else runs; None when they are there."""
+    p = seen.policy
+    name = gates.prepare_name(p, sha)
+    if d.prepare != name:
+        begun = (StartPrepare(name, sha, p.prepare, p.image),) if name else ()
+        return stay(*begun, why="dependencies are prepared" if name else "nothing to prepare", prepare=name)
+    ready = gates.prepared(seen, name)
+    if isinstance(ready, Err):
+        return Pass(f"base_red: {ready.detail}")
+    return ready if isinstance(ready, Pass) else None
+
+
 def _open(
     item: Item[Director], seen: Seen, refs: Mapping[str, str], default: str, sha: str, gate: str
 ) -> Watch:
     d, p = item.data, seen.policy
-    version = next_version(refs, [r.data.version for r in seen["releases"]], p)
+    version = next_version(refs, [r.data.version for r in seen["releases"]], p, seen.now)
     branch, tag = p.release_branch.format(version=version), p.tag.format(version=version)
     machine = f"{d.repo}/release/{version}"
     start = Release(
@@ -126,6 +146,7 @@ def _open(
         base=default,
         base_sha=sha,
         tag=tag,
+        prepare=d.prepare,
         tip=sha,
         base_tip=sha,
     )
@@ -138,7 +159,9 @@ def _open(
     )
 
 
-def next_version(refs: Mapping[str, str], known_versions: Iterable[str], policy: Policy) -> str:
+def next_version(
+    refs: Mapping[str, str], known_versions: Iterable[str], policy: Policy, now: float = 0.0
+) -> str:
     """The version after the highest of all tags and of all releases that we planned,
     by the configured scheme."""
     pattern = re.escape(policy.tag).replace(re.escape("{version}"), r"(\d+\.\d+\.\d+)")
@@ -147,5 +170,8 @@ def next_version(refs: Mapping[str, str], known_versions: Iterable[str], policy:
         tuple(int(x) for x in m.groups()) for v in (*tags, *known_versions) if (m := _VERSION.fullmatch(v))
     ]
     major, minor, patch = max(taken, default=(0, 0, 0))
+    if policy.version_scheme == "date":
+        year, month = (int(x) for x in iso(now)[:7].split("-"))
+        return f"{year}.{month}.{patch + 1 if (major, minor) == (year, month) else 1}"
     bumped = {"major": (major + 1, 0, 0), "minor": (major, minor + 1, 0), "patch": (major, minor, patch + 1)}
     return ".".join(str(x) for x in bumped[policy.version_scheme])

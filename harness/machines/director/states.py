@@ -56,6 +56,7 @@ class Director:
     chosen: tuple[int, ...] = ()
     release: str = ""
     gate: str = ""
+    prepare: str = ""
     base_sha: str = ""
     announced: tuple[str, ...] = ()
     cooldown_until: float = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 from harness.core.fsm import Move
 from harness.core.item import Item
 from harness.core.result import Err, Pass
-from harness.domain import Gone
+from harness.domain import Entry, Gone
 from harness.effects import (
     CloseIssue,
     Comment,
@@ -23,14 +23,14 @@ from harness.effects import (
 )
 from harness.failures import Failure, explain
 from harness.machines.attempt.states import Attempt
-from harness.machines.gates import prepare_name
 from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
-from harness.machines.release.settle import landed_in, not_in
+from harness.machines.release.settle import ACTIVE, landed_in, not_in
 from harness.machines.release.states import E, Release, S
 from harness.policy import Policy
 from harness.texts import releases as texts
 
 RESOLVES = 2
+OLD_BRANCHES = 5
 
 
 def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
     if item.state == S.RESOLVING:
         return ("refs", f"item/{d.attempt}") if d.attempt else ("refs",)
     if item.state == S.TAGGING:
-        return ("entries",)
+        return ("entries", "releases")
     if item.state == S.PUBLISHING:
         return tuple(f"closed/{n}" for n in d.landed)
     return ("refs", "controls")
@@ -90,7 +90,7 @@ def _merge_attempt(item: Item[Release], p: Policy, machine: str, tip: str, base_
     }  # fmt: skip
     return Attempt(
         code=code, ticket=item.id, purpose="merge", branch=branch, base=d.base, base_sha=base_sha,
-        start_sha=tip, image=p.image, prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief,
+        start_sha=tip, image=p.image, prepare=d.prepare, commands=p.commands, brief=brief,
         title=brief["title"],
     )  # fmt: skip
 
@@ -100,8 +100,9 @@ def begin_tagging(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
 
 
 def watch_tagging(item: Item[Release], seen: Seen) -> Watch:
-    if not known(seen["entries"]):
-        return wait("looking at the tickets")
+    for need in ("entries", "releases"):
+        if not known(seen[need]):
+            return wait("looking at the tickets", seen[need])
     return ok(E.TAGGED, f"{item.data.tag} at {item.data.merge_sha[:12]}")
 
 
@@ -109,6 +110,7 @@ def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
     entries = seen["entries"]
     landed, others = landed_in(item.id, entries), not_in(item.id, entries)
+    old = [r.data.branch for r in seen["releases"] if r.state == "PUBLISHED"][-OLD_BRANCHES:]
     record = f"{item.id} #{item.seq} sha256:{item.head}"
     return (
         PublishRelease(
@@ -119,8 +121,14 @@ def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
         *(EditPull(e.pull, base=d.base) for e in others if e.pull and e.state not in ("BLOCKED", "DEFERRED")),
         *(DeleteBranch(f"{p.branch_prefix}/{e.issue}", e.head) for e in landed),
         *((DeleteBranch(f"{p.branch_prefix}/release-{d.version}", ""),) if d.resolves else ()),
-        DeleteBranch(d.branch, ""),
+        *(DeleteBranch(b, "") for b in _unused(others, (*old, d.branch))),
     )
+
+
+def _unused(others: tuple[Entry, ...], branches: tuple[str, ...]) -> tuple[str, ...]:
+    """A worker that is carried over still fetches the branch that it began on: while there is one, release
+    branches stay, and the next release takes them away."""
+    return () if any(e.state in ACTIVE for e in others) else branches
 
 
 def watch_publishing(item: Item[Release], seen: Seen) -> Watch:

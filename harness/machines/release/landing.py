@@ -48,10 +48,10 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
     tree = d.merge.get("tree") or seen[f"tree/{d.tip}"]
     if not known(tree):
         return wait("reading the tree", tree)
-    name = gates.gate_name(seen.policy, tree)
+    name = gates.gate_name(seen.policy, tree, d.prepare)
     if d.gate != name:
         return stay(
-            gates.start_gate(seen.policy, tree, d.merge.get("sha") or d.tip),
+            gates.start_gate(seen.policy, tree, d.merge.get("sha") or d.tip, d.prepare),
             why=f"tree {tree[:12]}",
             gate=name,
         )
@@ -134,7 +134,7 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
 
 
 def _theirs(item: Item[Release], seen: Seen, sha: str) -> Watch:
-    """Merged by somebody else: the merge, or what a person mended it with, must be the tree that was gated."""
+    """Merged by somebody else: that, or what a person mended it with, must be the tree that was gated."""
     d = item.data
     if not d.merge_sha:
         return stay(why=f"merged as {sha[:12]}", merge_sha=sha, waits="")

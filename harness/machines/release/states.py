@@ -52,6 +52,7 @@ class Release:
     base: str = ""
     base_sha: str = ""
     tag: str = ""
+    prepare: str = ""
     pull: int = 0
     body_hash: str = ""
     merge: Mapping[str, str] = field(default_factory=dict)

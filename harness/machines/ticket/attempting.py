@@ -59,7 +59,8 @@ def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
         return Pass("waiting for a release to work on" if not base else f"waiting for branch {base}")
     n = d.attempts + 1
     machine = f"{d.repo}/attempt/{attempt_code(d, n)}"
-    start = _start(item, p, n, base, base_sha, refs.get(f"refs/heads/{branch(d, p.branch_prefix)}", ""))
+    published = refs.get(f"refs/heads/{branch(d, p.branch_prefix)}", "")
+    start = _start(item, p, n, base, base_sha, published, lane)
     return stay(
         OpenMachine(machine, start), why=f"attempt {n} on {base}@{base_sha[:12]}", attempts=n,
         attempt=machine, spawned=item.entry, base=base, base_sha=base_sha,
@@ -75,7 +76,9 @@ def _base(d: Ticket, lane: Lane, default: str) -> str:
     return lane.branch if d.lands == "lane" else default
 
 
-def _start(item: Item[Ticket], p: Policy, n: int, base: str, base_sha: str, published: str) -> Attempt:
+def _start(
+    item: Item[Ticket], p: Policy, n: int, base: str, base_sha: str, published: str, lane: Lane
+) -> Attempt:
     """All that the attempt and its worker need. Work that was published before is gone on with."""
     d = item.data
     code = attempt_code(d, n)
@@ -89,7 +92,8 @@ def _start(item: Item[Ticket], p: Policy, n: int, base: str, base_sha: str, publ
     return Attempt(
         code=code, ticket=item.id, issue=d.issue, title=d.title, branch=branch(d, p.branch_prefix),
         base=base, base_sha=base_sha, start_sha=goes_on or base_sha, image=p.image,
-        prepare=prepare_name(p, base_sha), commands=p.commands, brief=brief,
+        prepare=lane.prepare if d.lands == "lane" else prepare_name(p, base_sha),
+        prepare_sha=lane.base_sha if d.lands == "lane" else base_sha, commands=p.commands, brief=brief,
         pull_title=pull_title(d.issue, d.title), pull_body=pull_body(d.issue, d.title, code),
         counters=dict(d.counters), pull=d.pull if goes_on else 0,
     )  # fmt: skip

@@ -85,10 +85,10 @@ def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) ->
 
 def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
     d, p = item.data, seen.policy
-    name = gates.gate_name(p, d.merge["tree"])
+    name = gates.gate_name(p, d.merge["tree"], seen["lane"].prepare)
     if d.gate != name:
         return stay(
-            gates.start_gate(p, d.merge["tree"], d.merge["sha"]),
+            gates.start_gate(p, d.merge["tree"], d.merge["sha"], seen["lane"].prepare),
             why=f"gate of tree {d.merge['tree'][:12]}",
             gate=name,
         )

@@ -61,7 +61,7 @@ def _ended(item: Item[Worker], seen: Seen, run: Run, result: AgentResult) -> Wat
     if result.status != "done":
         failure = BY_STATUS.get(result.status, Failure.AGENT_FAILED)
         if run.gaps > (item.value_of("StartAgent") or {}).get("gaps", 0):
-            # The director was away during the run: nobody can tell whose failure it was, so it is not the agent's.
+            # The director was away during the run: whose failure it was cannot be told, so not the agent's.
             failure = Failure.INFRA_GATEWAY
         until = None if result.retry_after_s is None else seen.now + result.retry_after_s
         return Err(failure, f"{result.status}: {result.message[:500]}", not_before=until)
