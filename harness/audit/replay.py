@@ -130,12 +130,8 @@ def _judge(
         expected = _expected(item, before, record, kind, get_blob)
     except Undecided as e:
         return differs("event", f"none ({e})", record.body.get("event"))
-    except LookupError as e:
-        return _broken(record, str(e).strip("'\""))
-    except (
-        Exception
-    ) as e:  # a bug that this code has and the writer had not, or a record that none of ours wrote
-        return _broken(record, f"{type(e).__name__}: {e}")
+    except Exception as e:  # a missing blob, a bug that the writer had not, a record that none of ours wrote
+        return _broken(record, str(e) if type(e) is LookupError else f"{type(e).__name__}: {e}")
     return _compare(expected, record.body, differs)
 
 

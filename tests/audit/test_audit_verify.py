@@ -417,5 +417,6 @@ def test_a_store_on_disk_that_somebody_edited_is_named(store: MemoryStore, tmp_p
     db.close()
     sql = SqlStore.open(path, clock=Clock(), code="0", read_only=True)
     named = {f.machine for f in verify_store(sql) if "hash does not match" in f.what}
-    assert named == {f"{REPO}/ticket/12", f"{REPO}/ticket/15", f"{REPO}/ticket/21"}
+    held = {r.machine for m in store.machines() for r in store.read(m) if r.body.get("event") == "claim_held"}
+    assert named == held and len(held) >= 2
     sql.close()
