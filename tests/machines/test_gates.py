@@ -23,13 +23,14 @@ ENDED = done(EndGate(NAME), {})
 
 @pytest.mark.parametrize(
     "changed",
-    [{"commands": ("other",)}, {"image": "img2"}, {"prepare": ("install",)}],
+    [{"commands": ("other",)}, {"image": "img2"}],
     ids=lambda c: next(iter(c)),
 )
 def test_a_name_holds_all_that_the_verdict_depends_on(changed: dict[str, object]) -> None:
     other = replace(POLICY, **changed)  # type: ignore[arg-type]
     assert gates.gate_name(other, TREE) != NAME
     assert gates.gate_name(POLICY, "u" * 40) != NAME
+    assert gates.gate_name(POLICY, TREE, "prepare-1") != NAME
     assert gates.gate_name(replace(POLICY, max_workers=9), TREE) == NAME
 
 

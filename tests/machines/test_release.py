@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handlers import NOW, POLICY, REPO, done, failed, item, moved, note, peer, said, seen, why
+from handlers import NOW, POLICY, REPO, arrives, done, failed, item, moved, names, note, peer, said, seen, why
 
 from harness.core.item import Item
-from harness.domain import Check, Control, Entry, Pull, Review
-from harness.effects import BuildMerge, Land, Tag
+from harness.domain import Check, Control, Entry, Gone, Issue, Pull, Review
+from harness.effects import BuildMerge, DeleteBranch, EditPull, EndGate, Land, PublishRelease, Tag
 from harness.failures import Failure
+from harness.machines import gates
 from harness.machines.kind import Seen
 from harness.machines.release.settle import settled
+from harness.machines.release.table import KIND
 
 ME = f"{REPO}/release/0.4.0"
 BRANCH = "release/0.4.0"
@@ -276,3 +278,153 @@ def test_what_a_person_mended_after_the_merge_is_what_is_gated_and_tagged() -> N
     assert note(it, seen(mended, merge="person"))["merge"]["sha"] == LATER
     gated = release("MERGING", **{**READY, "gated": OTHER, "merge_sha": LATER})
     assert moved(gated, seen(mended, merge="person")) == ("TAGGING", (Tag("v0.4.0", LATER),))
+
+
+# ---------------------------------------------------------------- TAGGING and PUBLISHING
+
+
+def test_tagging_waits_for_what_the_notes_are_written_from() -> None:
+    tagged = done(Tag("v0.4.0", MERGE), {"sha": MERGE})
+    it = release("TAGGING", tagged, merge_sha=MERGE)
+    assert said(it, seen()) == "waits"
+    assert said(it, seen({"entries": (LANDED,)})) == "waits"
+    assert said(it, seen({"entries": (LANDED,), "releases": ()})) == "tagged -> PUBLISHING"
+
+
+def test_a_tag_that_is_somewhere_else_needs_a_person() -> None:
+    taken = failed(Tag("v0.4.0", MERGE), Failure.CONFLICT, "v0.4.0 is at another commit")
+    it = release("TAGGING", taken, merge_sha=MERGE)
+    to, effects = moved(it, seen({"entries": (), "releases": ()}))
+    assert (to, names(effects)) == ("NEEDS_PERSON", "Comment")
+
+
+def publishing(*entries: Entry, **data: Any) -> tuple[Any, ...]:
+    world = seen(
+        {"entries": entries, "releases": (peer("release", "PUBLISHED", "0.3.0", branch="release/0.3.0"),)}
+    )
+    return arrives("release", "PUBLISHING", world, **{**DATA, "merge_sha": MERGE, **data})
+
+
+def deleted(effects: tuple[Any, ...]) -> list[str]:
+    return [e.branch for e in effects if isinstance(e, DeleteBranch)]
+
+
+def test_publishing_says_what_is_in_closes_it_and_tidies_up() -> None:
+    effects = publishing(LANDED, entry(2, "DEFERRED"))
+    assert names(effects) == "PublishRelease, SetStatus, CloseIssue, DeleteBranch, DeleteBranch, DeleteBranch"
+    assert isinstance(effects[0], PublishRelease) and effects[0].sha == MERGE
+    assert deleted(effects) == ["agent/1", "release/0.3.0", BRANCH]
+
+
+def test_a_release_branch_stays_while_a_worker_that_is_carried_over_fetches_from_it() -> None:
+    effects = publishing(LANDED, entry(2, "ATTEMPTING"))
+    assert deleted(effects) == ["agent/1"]
+
+
+def test_pulls_that_are_carried_over_are_retargeted_and_those_of_parked_tickets_are_left_alone() -> None:
+    effects = publishing(LANDED, entry(2, "WAITING"), entry(3, "BLOCKED"), entry(4, "DEFERRED"))
+    edits = [e for e in effects if isinstance(e, EditPull)]
+    assert edits == [EditPull(32, base="main")]
+    assert deleted(effects) == ["agent/1", "release/0.3.0", BRANCH]
+
+
+def test_a_merge_agents_branch_goes_too() -> None:
+    assert "agent/release-0.4.0" in deleted(publishing(LANDED, resolves=1))
+
+
+@pytest.mark.parametrize(
+    ("issue", "expected"),
+    [
+        (Issue(1, "x", open=False), "published -> PUBLISHED"),
+        (Gone("deleted"), "published -> PUBLISHED"),
+        (Issue(1, "x", open=True), "begins CloseIssue"),
+    ],
+)
+def test_that_issues_are_closed_is_read_back(issue: object, expected: str) -> None:
+    it = release("PUBLISHING", landed=(1,), merge_sha=MERGE)
+    assert said(it, seen()) == "waits"
+    assert said(it, seen({"closed/1": issue})) == expected
+
+
+# ---------------------------------------------------------------- RESOLVING and NEEDS_PERSON
+
+
+def test_a_merge_agent_tries_twice_and_then_a_person_is_asked() -> None:
+    it = release("RESOLVING", detail="in words.py")
+    assert said(it, seen({"refs": refs()})) == "begins OpenMachine"
+    started = note(it, seen({"refs": refs()}))
+    assert started == {"attempt": f"{REPO}/attempt/release-0.4.0.1", "resolves": 1}
+    running = replace(it, data=replace(it.data, **started))
+    attempt = f"item/{started['attempt']}"
+    assert said(running, seen({"refs": refs()})) == "waits"
+    busy = seen({"refs": refs(), attempt: peer("attempt", "RUNNING")})
+    assert said(running, busy) == "waits"
+    lost = seen(
+        {"refs": refs(), attempt: peer("attempt", "CLOSED", outcome="failed", failure="agent_failed")}
+    )
+    assert said(running, lost) == "notes"
+    assert note(running, lost)["attempt"] == ""
+    good = seen({"refs": refs(), attempt: peer("attempt", "CLOSED", outcome="done", head=THEIRS)})
+    assert said(running, good) == "begins Land"
+    spent = release("RESOLVING", resolves=2)
+    assert said(spent, seen({"refs": refs()})) == "gave_up -> NEEDS_PERSON"
+    landed = done(Land(BRANCH, THEIRS, TIP), {"landed": True, "why": ""})
+    assert said(replace(running, intents=(landed,)), good) == "resolved -> GATING"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"refs": refs()}, "waits"),
+        ({"refs": refs(tip=LATER)}, "person_acted -> GATING"),
+        ({"refs": refs(base=LATER)}, "person_acted -> GATING"),
+        ({"refs": refs(), "controls": (Control(1, NOW, "release-cut"),)}, "person_acted -> GATING"),
+        ({"refs": refs(), "controls": (Control(1, NOW - 100, "release-cut"),)}, "waits"),
+        ({"refs": refs(), "controls": (Control(1, NOW, "release-abandon"),)}, "abandoned -> ABANDONED"),
+        (
+            {"refs": refs(), "controls": (Control(1, NOW, "release-abandon", {"version": "0.3.0"}),)},
+            "waits",
+        ),
+        ({}, "waits"),
+    ],
+)
+def test_a_person_acts_by_a_commit_or_by_command(facts: dict[str, Any], expected: str) -> None:
+    assert said(release("NEEDS_PERSON"), seen({"controls": (), **facts})) == expected
+
+
+def test_a_release_that_is_being_tagged_cannot_be_abandoned_any_more() -> None:
+    abandon = {"controls": (Control(1, NOW, "release-abandon"),)}
+    assert KIND.alarm(release("TAGGING"), seen(abandon)) is None
+    assert KIND.alarm(release("PUBLISHING"), seen(abandon)) is None
+    assert KIND.alarm(release("MERGING"), seen(abandon)) is not None
+
+
+def test_an_abandoned_release_closes_its_pull_but_not_one_that_was_merged() -> None:
+    assert arrives("release", "ABANDONED", seen(), **DATA) == (EditPull(40, state="closed"),)
+    assert arrives("release", "ABANDONED", seen(), **{**DATA, "merge_sha": MERGE}) == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "expected"),
+    [
+        ("MERGING", Failure.CONFLICT, "conflict -> RESOLVING"),
+        ("MERGING", Failure.FORGE_DOWN, "tree_differs -> GATING"),
+        ("RESOLVING", Failure.CONFLICT, "gave_up -> NEEDS_PERSON"),
+        ("TAGGING", Failure.CONFLICT, "tag_conflict -> NEEDS_PERSON"),
+        ("GATING", Failure.CONFIG_INVALID, "red -> NEEDS_PERSON"),
+        ("NEEDS_PERSON", Failure.FORGE_DOWN, "person_acted -> GATING"),
+        ("PUBLISHING", Failure.FORGE_DOWN, "published -> PUBLISHED"),
+        ("OPEN", Failure.INTERNAL_ERROR, "abandoned -> ABANDONED"),
+    ],
+)
+def test_what_follows_when_an_effect_failed_for_good(state: str, failure: Failure, expected: str) -> None:
+    broken = failed(EndGate("g"), failure, "it would not")
+    assert said(release(state, broken), seen()) == expected
+
+
+def test_gates_and_lanes_are_named_in_what_is_asked_for() -> None:
+    assert KIND.wants(release("GATING"), POLICY) == ("refs", f"tree/{TIP}")
+    name = gates.gate_name(POLICY, TREE)
+    assert KIND.wants(release("GATING", gate=name), POLICY) == ("refs", f"tree/{TIP}", f"gate/{name}")
+    assert KIND.wants(release("GATING"), replace(POLICY, gates="checks")) == ("refs", f"checks/{TIP}")
+    assert KIND.wants(release("PUBLISHING", landed=(1, 2)), POLICY) == ("closed/1", "closed/2")

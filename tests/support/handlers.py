@@ -72,6 +72,13 @@ def said(it: Item[Any], sn: Seen) -> str:
     return f"{result.event} -> {step(kind.table, it.state, result.event).unwrap()}"
 
 
+def intents(it: Item[Any], sn: Seen) -> tuple[Any, ...]:
+    """What a state that goes on begins anew."""
+    result = judged(it, sn)
+    assert isinstance(result, Stay), result
+    return result.intents
+
+
 def note(it: Item[Any], sn: Seen) -> Mapping[str, Any]:
     result = judged(it, sn)
     assert not isinstance(result, Pass), result.message
