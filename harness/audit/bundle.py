@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness import __version__
 from harness.audit import index
 from harness.audit.files import (
     AuditError,
@@ -132,7 +133,8 @@ def _seal(
         draft.folder.mkdir()
         ends = {name: _journal(draft, name, data) for name, data in zip(JOURNALS, journals, strict=True)}
         _blobs(draft, blobs)
-        whole = {**_redacted(meta, redact), "v": VERSION, "audit_id": audit_id, "sealed_at": iso(at)}
+        ours = {"v": VERSION, "audit_id": audit_id, "sealed_at": iso(at), "harness": __version__}
+        whole = {**_redacted(meta, redact), **ours}
         draft.write(META, json.dumps(whole, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n")
         for target, source in sorted(extra.items()):
             _take(draft, target, source, within)

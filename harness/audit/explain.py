@@ -52,16 +52,24 @@ def explain(store: Store, issue: int, repo: str = "") -> Explanation:
     directors = sorted((_epoch(m), m) for m in machines if _kind(m) == "director")
     if tickets:
         return _of_ticket(store, issue, [t for _, t in tickets])
+    label = _label(store.since_snapshot(directors[-1][1])) if directors else LABEL
+    looked = False
     for _, director in directors[::-1][:DIRECTORS_ASKED]:
-        found = _of_candidate(store, issue, director)
+        found, spoke = _of_candidate(store, issue, director, label if looked else "")
         if found is not None:
             return found
-    label = LABEL
-    for _, director in directors[-1:]:
-        label = _label(store, store.since_snapshot(director))
+        looked = looked or spoke
     text = prose.unknown(issue, len(directors), label)
     data = _data(issue, decision="unknown", reason=first_line(text.partition("\n\n")[2]))
     return Explanation(issue, "", "unknown", data["reason"], text, data, known=False)
+
+
+def _made(issue: int, whole: dict[str, Any], detail: str) -> Explanation:
+    """The prose first, then the JSON form: times in ISO 8601."""
+    text = prose.explanation(whole, detail)
+    whole["since"] = iso(whole["since"]) if whole["since"] else ""
+    whole["history"] = [{"at": iso(h["at"]), "what": h["what"]} for h in whole["history"]]
+    return Explanation(issue, whole["state"], whole["decision"], whole["reason"], text, whole)
 
 
 def _kind(machine: str) -> str:
@@ -77,7 +85,7 @@ def _data(issue: int, **given: Any) -> dict[str, Any]:
     """The JSON form, every key always there."""
     empty: dict[str, Any] = {
         "issue": issue, "title": "", "ticket": "", "state": "", "decision": "", "reason": "",
-        "failure": "", "since": 0.0, "now": [], "director": None, "pull": 0, "release": "",
+        "failure": "", "since": "", "now": [], "director": None, "pull": 0, "release": "",
         "landed_sha": "", "question": "", "counters": {}, "attempts": [], "audits": [], "cost_usd": 0.0,
         "history": [], "next": [], "earlier": [],
     }  # fmt: skip
@@ -95,25 +103,35 @@ def _folded(records: Sequence[Record]) -> Item[Any]:
 # ---------------------------------------------------------------- a candidate that was passed over
 
 
-def _of_candidate(store: Store, issue: int, director: str) -> Explanation | None:
-    """What this director last said of an issue that has no ticket; None where it said nothing."""
+def _of_candidate(store: Store, issue: int, director: str, label: str) -> tuple[Explanation | None, bool]:
+    """What this director last said of an issue that has no ticket, and whether it has looked at candidates at
+    all. `label` is given when a later director looked and did not have it."""
+    name = str(issue)
     records = store.since_snapshot(director)
-    reason = str(_folded(records).data.reasons.get(str(issue), ""))
-    if not reason:
-        return None
-    said = [r for r in records if str(issue) in (r.body.get("note") or {}).get("reasons", {})]
-    last = (said or list(records))[-1]
+    item = _folded(records)
+    still = name in item.data.reasons
+    if not still:
+        records = store.read(director)
+    spoke = [r for r in records if "reasons" in (r.body.get("note") or {})]
+    said = [r for r in spoke if name in r.body["note"]["reasons"]]
+    if not still and not said:
+        return None, bool(spoke)
+    last = said[-1] if said else records[-1]
+    reason = str(item.data.reasons[name] if still else last.body["note"]["reasons"][name])
+    now = [f"director {_epoch(director)} decided so on {prose.when(last.at)}"]
+    if label or not still:
+        label = label or _label(records)
+        now.append(f"it is no candidate any more: it was closed, or the label {label} was taken off")
     whole = _data(
         issue,
         decision=prose.passed_over(reason),
         reason=prose.sentence(reason),
         title=_title(store, issue, last),
-        now=[f"director {_epoch(director)} decided so on {prose.when(last.at)}"],
+        now=now,
         director={"machine": director, "reason": reason, "at": iso(last.at)},
-        next=[x for x in (prose.advice(reason),) if x],
+        next=[x for x in (prose.advice(reason),) if x] if len(now) == 1 else [],
     )
-    text = prose.explanation(whole, "")
-    return Explanation(issue, "", whole["decision"], whole["reason"], text, whole)
+    return _made(issue, whole, ""), True
 
 
 def _title(store: Store, issue: int, record: Record) -> str:
@@ -135,7 +153,7 @@ def _of_ticket(store: Store, issue: int, tickets: Sequence[str]) -> Explanation:
     d = item.data
     attempts = _attempts(store, machine, records)
     entered = next((r for r in reversed(records) if r.seq == item.entry), records[-1])
-    label = _label(store, records)
+    label = _label(records)
     whole = _data(
         issue,
         title=d.title,
@@ -164,8 +182,7 @@ def _of_ticket(store: Store, issue: int, tickets: Sequence[str]) -> Explanation:
         earlier=[{"ticket": t, "state": _folded(store.since_snapshot(t)).state} for t in tickets[:-1]],
     )
     detail = d.detail if item.state in ("DEFERRED", "BLOCKED") else ""
-    text = prose.explanation(whole, detail)
-    return Explanation(issue, item.state, whole["decision"], whole["reason"], text, whole)
+    return _made(issue, whole, detail)
 
 
 def _reason(item: Item[Any], entered: Record) -> str:
@@ -304,7 +321,7 @@ def _next(item: Item[Any], issue: int, label: str) -> list[str]:
     return []
 
 
-def _label(store: Store, records: Sequence[Record]) -> str:
+def _label(records: Sequence[Record]) -> str:
     """The label that the last policy in a journal names."""
     for r in reversed(records):
         part = (r.body.get("seen") or {}).get("policy")

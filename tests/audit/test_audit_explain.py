@@ -185,6 +185,7 @@ def test_the_newest_director_that_knows_something_is_asked(stage: Stage) -> None
     director(later, candidates=candidates(*ISSUES[:2]))
     found = explain(stage.store, 15)
     assert found.data["director"]["machine"] == f"{REPO}/director/7"
+    assert "no candidate any more: it was closed, or the label harness was taken off" in found.text
     stage.store.set_epoch(9)
     last = Stage(policy=stage.policy, epoch=9, store=stage.store)
     last.items |= later.items
@@ -192,6 +193,13 @@ def test_the_newest_director_that_knows_something_is_asked(stage: Stage) -> None
     found = explain(stage.store, 15)
     assert found.data["director"]["machine"] == f"{REPO}/director/9"
     assert found.reason == "The conversation is locked." and "Unlock" in found.text
+
+
+def test_an_issue_that_is_no_candidate_any_more(stage: Stage) -> None:
+    """The same director saw it before its label was taken off, and looks on."""
+    stage.clock.at += 600
+    stage.go("director/7", candidates=candidates(*ISSUES[:2]))
+    approve(stage, "no-candidate-any-more", 15)
 
 
 def test_a_ticket_taken_up_again_is_the_one_that_is_explained(stage: Stage) -> None:
