@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_stage import ISSUES, REPO, Stage, begun, candidates, director
+from audit_stage import ISSUES, REPO, Stage, begun, candidates, director, ended
 from conftest import Play
 
 from harness.adapters.memory.store import MemoryStore
@@ -246,16 +246,17 @@ def test_alarms_failures_and_timeouts_replay() -> None:
 
 
 def test_a_state_that_took_too_long_replays() -> None:
-    stage = Stage(policy=Policy(commands=("t",), image="i", prepare=("pip",), prepare_s=60.0))
-    stage.values["StartWorker"] = {"engine": "e", "image": "i"}
+    stage = Stage(policy=Policy(commands=("t",), image="i", harvest_s=60.0))
     director(stage, candidates=candidates(ISSUES[0]))
-    stage.facts["job/"] = Unknown("the engine does not answer")
-    stage.go()
+    begun(stage)
+    stage.facts["job/h-local-acme-widget-12-1-harvest"] = Unknown("the engine does not answer")
+    ended(stage, "12.1", 0, "audit-12.1", 0.0, state="DONE", final="DONE")
+    assert stage.state("attempt/12.1") == "HARVESTING"
     stage.clock.at += 61
-    stage.go()
+    stage.go("attempt/12.1")
     assert stage.state("attempt/12.1") == "CLOSED"
     reasons = [r.body.get("reason", "") for r in stage.records("attempt/12.1")]
-    assert any("PREPARING took longer than 60 s" in r for r in reasons)
+    assert any("HARVESTING took longer than 60 s" in r for r in reasons)
     assert stage.store is not None and replay_store(stage.store) == []
 
 
