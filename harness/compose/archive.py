@@ -22,6 +22,7 @@ from harness.ports import Clock, Store
 JOURNAL_LIMIT_BYTES = 64 << 20
 LOG_LIMIT_BYTES = 4 << 20
 RUNS_LIMIT = 200
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
@@ -50,13 +51,14 @@ class Archive:
             extra = _logs(folder, logs)
             audit = seal(
                 self.audits, meta=meta, journal_lines=worker, blobs=blobs, extra=extra, at=self.clock.now(),
-                attempt_lines=lines, redact=self.redact, within=self.data,
+                attempt_lines=lines, redact=self.redact, within=self.data.resolve(),
             )  # fmt: skip
             return Ok(audit)
         except AuditError as e:
-            return Err(Failure.INFRA_KILLED, str(e))
+            full = e.errno in FULL
+            return Err(Failure.DISK_FULL if full else Failure.INFRA_KILLED, str(e))
         except OSError as e:
-            full = e.errno in (errno.ENOSPC, errno.EDQUOT)
+            full = e.errno in FULL
             return Err(Failure.DISK_FULL if full else Failure.INFRA_KILLED, f"{e.filename}: {e.strerror}")
 
     def _blob(self, folder: Path, sha: str) -> bytes | None:
@@ -69,21 +71,22 @@ def _journal(folder: Path) -> bytes:
     return own if own.startswith(witnessed) else witnessed
 
 
+def _plain(path: Path) -> bool:
+    """No part of the path is a link: a worker may have put one where a folder should be."""
+    return path.resolve() == path
+
+
 def _logs(folder: Path, logs: Mapping[str, bytes]) -> dict[str, Path]:
-    """build.log is what the containers said, agent.log and test.log what the runs inside printed,
-    in order."""
+    """build.log is what the containers said, agent.log and test.log what the runs inside printed, in order."""
+    folder = folder.resolve()
     parts: dict[str, list[bytes]] = {"build.log": [], "agent.log": [], "test.log": []}
     for name, data in logs.items():
         parts["build.log"].append(f"== {name}\n".encode() + data)
-    jobs = folder / "audit" / "jobs"
-    runs = (
-        sorted((p for p in jobs.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
-        if jobs.is_dir()
-        else []
-    )
-    for run in runs[:RUNS_LIMIT]:
+    jobs, tests = folder / "audit" / "jobs", folder / "audit" / "runs"
+    found = [p for p in jobs.iterdir() if _plain(p) and p.is_dir()] if _plain(jobs) and jobs.is_dir() else []
+    for run in sorted(found, key=lambda p: p.stat().st_mtime)[:RUNS_LIMIT]:
         data = places.read(run / "output.log", LOG_LIMIT_BYTES) or b""
-        kind = "test.log" if (folder / "audit" / "runs" / run.name).is_dir() else "agent.log"
+        kind = "test.log" if (tests / run.name).is_dir() else "agent.log"
         parts[kind].append(f"== {run.name}\n".encode() + data)
     made: dict[str, Path] = {}
     for name, chunks in parts.items():
@@ -91,10 +94,9 @@ def _logs(folder: Path, logs: Mapping[str, bytes]) -> dict[str, Path]:
             path = folder / "seal" / name
             places.write(path, b"\n".join(chunks))
             made[name] = path
-    for name in ("ledger", "patches"):
-        for source in (folder / "audit" / name, folder / name):
-            if source.is_dir() and not source.is_symlink():
-                made[name if source.parent == folder else f"{name}/worker" if name == "ledger" else name] = (
-                    source
-                )
-    return made
+    sources = {
+        "ledger": folder / "ledger",
+        "ledger/worker": folder / "audit" / "ledger",
+        "patches": folder / "audit" / "patches",
+    }
+    return made | {name: source for name, source in sources.items() if _plain(source) and source.is_dir()}

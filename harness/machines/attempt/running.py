@@ -96,7 +96,8 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
             failure=here.failure if here else "",
         )
     )
-    note: dict[str, Any] = {"exit": status.exit, "warning": outcome.warning, **_testimony(here)}
+    witness = beat if isinstance(beat, Beat) else here
+    note: dict[str, Any] = {"exit": status.exit, "warning": outcome.warning, **_testimony(here, witness)}
     if outcome.kind == "upgrade":
         return ok(E.UPGRADE, outcome.text)
     if outcome.kind == "infra" and d.infra + 1 < seen.policy.infra_retries:
@@ -128,10 +129,10 @@ def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:
     return ("stopped" if kind == "stopped" else "failed"), failure or str(Failure.UNKNOWN_EXIT)
 
 
-def _testimony(beat: Beat | None) -> dict[str, Any]:
-    if beat is None:
-        return {}
-    return {"witnessed": beat.head, "witnessed_seq": beat.seq, "counters": dict(beat.counters)}
+def _testimony(said: Beat | None, witness: Beat | None) -> dict[str, Any]:
+    """What the worker says it used up, and the last record of it that the gateway saw."""
+    seen = {"witnessed": witness.head, "witnessed_seq": witness.seq} if witness else {}
+    return {**seen, **({"counters": dict(said.counters)} if said else {})}
 
 
 def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
