@@ -38,6 +38,20 @@ def landed(pull: int, release: str, audits: tuple[str, ...]) -> str:
     )
 
 
+def merged(pull: int, audits: tuple[str, ...]) -> str:
+    return f"**Merged** with #{pull}.\n{_evidence(audits)}"
+
+
+def released(pull: int, tag: str, audits: tuple[str, ...]) -> str:
+    return f"**Released** in {tag}, with #{pull}.\n{_evidence(audits)}"
+
+
+def stopped(why: str) -> str:
+    """Why nothing more is done: a person ended it, or somebody else had claimed it first."""
+    text = neutral(first_line(clean(why)), 300)
+    return f"**Not worked on any more.** {text[:1].upper()}{text[1:]}.\n"
+
+
 def deferred(failure: str, detail: str, label: str, audits: tuple[str, ...]) -> str:
     return (
         f"**Not in this release.** {sentence(failure, detail)}\n\n{log(detail)}"

@@ -10,7 +10,10 @@ def pull_title(issue: int, title: str) -> str:
     return outside.title(title, 200) or f"Work on issue {issue}"
 
 
-def pull_body(issue: int, title: str, attempt: str) -> str:
+def pull_body(issue: int, title: str, attempt: str, lane: bool = True) -> str:
+    """`lane` says that it lands in a release of ours; else a person merges it."""
+    if not lane:
+        return f"Refs #{issue}\n\nAttempt {attempt} at this issue. A person merges it.\n"
     return (
         f"Refs #{issue}\n\n"
         f"Attempt {attempt} at this issue. The director merges this branch with the release branch itself, "

@@ -81,9 +81,12 @@ def test_a_gate_is_ended_after_its_last_start(intents: tuple[object, ...], expec
 # ---------------------------------------------------------------- the three machines that gate
 
 
+TURN = {"issue": 12, "pull": 31, "head": HEAD, "turn": f"{REPO}/release/0.4.0 7"}
+
+
 def ticket(*intents: object) -> Item[object]:
     merge = {"sha": MERGE, "tree": TREE, "base": BASE, "head": HEAD}
-    return item("ticket", "LANDING", *intents, issue=12, pull=31, head=HEAD, merge=merge, gate=NAME)  # type: ignore[arg-type]
+    return item("ticket", "LANDING", *intents, **TURN, merge=merge, gate=NAME)  # type: ignore[arg-type]
 
 
 def release(*intents: object) -> Item[object]:

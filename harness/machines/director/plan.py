@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.domain import Candidate, Control, Entry, Lane, Slots
-from harness.failures import explain
+from harness.failures import Failure, explain
 from harness.machines.kind import Seen, known
 from harness.policy import Policy
 from harness.texts.issues import first_line
@@ -77,7 +77,7 @@ def plan(seen: Seen) -> Plan:
     chosen: list[Candidate] = []
     wanted = 0
     for c in order(seen["candidates"], p):
-        why = _not_eligible(c, newest.get(c.issue.number), seen.now)
+        why = _not_eligible(c, newest.get(c.issue.number), seen.now, p.claim_stale_s)
         if not why:
             wanted += 1
             if closed:
@@ -110,8 +110,11 @@ def _closed(seen: Seen) -> str:
     return ""
 
 
-def _not_eligible(c: Candidate, entry: Entry | None, now: float) -> str:
+def _not_eligible(c: Candidate, entry: Entry | None, now: float, claim_stale_s: float) -> str:
     issue = c.issue
+    lost = entry is not None and entry.state == "GONE" and entry.failure == Failure.CONFLICT
+    if entry is not None and lost and now - entry.entered_at < claim_stale_s:
+        return entry.detail
     if entry is not None and entry.state in PARKED:
         return f"{entry.state.lower()}: {first_line(explain(entry.failure, entry.detail), 200)}"
     if entry is not None and entry.state not in DONE:

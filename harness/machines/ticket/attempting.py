@@ -22,7 +22,13 @@ from harness.texts.pulls import pull_body, pull_title
 def wants(item: Item[Ticket], policy: Policy) -> tuple[str, ...]:
     if item.data.spawned == item.entry:
         return (f"item/{item.data.attempt}",)
-    return ("slots", "lane", "refs", "default")
+    pull = (f"pull/{item.data.pull}",) if _may_be_merged(item.data) else ()
+    return ("slots", "lane", "refs", "default", *pull)
+
+
+def _may_be_merged(d: Ticket) -> bool:
+    """A pull of ours is open, and a person may have merged it as it is."""
+    return bool(d.pull) and not d.landed_sha
 
 
 def watch(item: Item[Ticket], seen: Seen) -> Watch:
@@ -47,6 +53,12 @@ def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
         return ok(E.NEEDS_PERSON, d.detail)
     if seen.now < d.not_before:
         return Pass(f"again in {int(d.not_before - seen.now) + 1} s: {explain(d.failure, d.detail)[:120]}")
+    if _may_be_merged(d):
+        pull = seen[f"pull/{d.pull}"]
+        if not known(pull):
+            return wait("reading the pull", pull)
+        if pull.merged:
+            return ok(E.PULL_OPEN, "a person merged it meanwhile", feedback="", merge={}, gate="")
     slots, lane, refs, default = seen["slots"], seen["lane"], seen["refs"], seen["default"]
     for value in (slots, lane, refs, default):
         if not known(value):
@@ -94,7 +106,8 @@ def _start(
         base=base, base_sha=base_sha, start_sha=goes_on or base_sha, image=p.image,
         prepare=lane.prepare if d.lands == "lane" else prepare_name(p, base_sha),
         prepare_sha=lane.base_sha if d.lands == "lane" else base_sha, commands=p.commands, brief=brief,
-        pull_title=pull_title(d.issue, d.title), pull_body=pull_body(d.issue, d.title, code),
+        pull_title=pull_title(d.issue, d.title),
+        pull_body=pull_body(d.issue, d.title, code, d.lands == "lane"),
         counters=dict(d.counters), pull=d.pull if goes_on else 0,
     )  # fmt: skip
 
@@ -120,7 +133,13 @@ def charge(d: Ticket, failure: str, said: Any = None) -> dict[str, int]:
 
 def _judge(item: Item[Ticket], seen: Seen, a: Attempt) -> Watch:
     d, p = item.data, seen.policy
+    note: dict[str, Any]
     audits = {"audits": (*d.audits, a.audit)} if a.audit else {}
+    if a.outcome == "done" and a.head == d.head and d.came_from in ("REVIEWING", "LANDING"):
+        asked = texts.first_line(d.feedback)
+        detail = f"nothing new was published after: {asked}"
+        note = {"failure": str(Failure.AGENT_NO_CHANGES), "detail": detail, **audits}
+        return ok(E.NEEDS_PERSON, detail[:300], **note)
     if a.outcome == "done":
         return ok(
             E.PULL_OPEN, f"#{a.pull}", pull=a.pull, head=a.head, feedback="", merge={}, gate="", **audits
@@ -130,7 +149,7 @@ def _judge(item: Item[Ticket], seen: Seen, a: Attempt) -> Watch:
     failure = a.failure or str(Failure.UNKNOWN_EXIT)
     r = rule(failure)
     counters = charge(d, failure, a.counters)
-    note: dict[str, Any] = {"failure": failure, "detail": a.detail[:8000], "counters": counters, **audits}
+    note = {"failure": failure, "detail": a.detail[:8000], "counters": counters, **audits}
     text = texts.first_line(explain(failure, a.detail))
     over = _spent(counters, p)
     if not r.retried or over or d.attempts >= p.max_attempts:

@@ -10,6 +10,7 @@ from harness.core.item import Item
 from harness.core.journal import digest
 from harness.domain import Gone, Issue, Reply
 from harness.effects import Comment, Effect, Label
+from harness.failures import Failure
 from harness.machines.kind import Seen, Watch, known, ok, wait
 from harness.machines.ticket.states import E, Ticket
 from harness.texts import issues as texts
@@ -36,9 +37,10 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     if first is None:
         return wait("the claim is not visible yet")
     if not first.ours:
-        return ok(E.CLAIM_LOST, f"claimed first by {first.instance or first.author}")
+        text = f"claimed first by {first.instance or first.author}"
+        return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text)
     if isinstance(issue, Gone):
-        return ok(E.GONE, issue.why)
+        return ok(E.GONE, issue.why, failure=str(Failure.GONE), detail=issue.why)
     text = frozen(issue, replies)
     return ok(
         E.CLAIM_HELD,

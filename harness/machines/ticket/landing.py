@@ -9,12 +9,23 @@ from __future__ import annotations
 from harness.core.item import Item
 from harness.core.result import Err, Pass
 from harness.domain import Pull
-from harness.effects import BuildMerge, CloseIssue, Comment, EditPull, Effect, EndGate, Label, Land
+from harness.effects import (
+    BuildMerge,
+    CloseIssue,
+    Comment,
+    DeleteBranch,
+    EditPull,
+    Effect,
+    EndGate,
+    Label,
+    Land,
+)
 from harness.failures import Failure
 from harness.machines import gates
 from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
 from harness.machines.ticket.attempting import charge
 from harness.machines.ticket.states import E, Ticket
+from harness.machines.ticket.states import branch as branch_name
 from harness.policy import Policy
 from harness.texts import issues as texts
 from harness.texts.commits import merge_message
@@ -58,6 +69,10 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
         )
     if landed and landed["why"] == "protected":
         return Pass(f"a rule of the forge refuses our push to {lane.branch}: a person must allow it")
+    turn = f"{lane.machine} {item.entry}"
+    if d.turn != turn:
+        # The branches as they are after the one before has landed: a look that is older does not count now.
+        return stay(why=f"its turn in {lane.version}", turn=turn)
     if not known(refs) or not known(pull):
         return wait("looking at the branches", pull if known(refs) else refs)
     return _lane(item, seen, lane.branch, refs.get(f"refs/heads/{lane.branch}", ""), pull)
@@ -111,9 +126,12 @@ def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
 
 def begin_landed(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
-    close = () if d.lands == "lane" else (CloseIssue(d.issue),)
+    ours = DeleteBranch(branch_name(d, p.branch_prefix), d.head)
+    close = () if d.lands == "lane" else (CloseIssue(d.issue), ours)
+    release = d.landed_in.rsplit("/", 1)[-1]
+    said = texts.landed(d.pull, release, d.audits) if release else texts.merged(d.pull, d.audits)
     return (
-        Comment(d.issue, "status", texts.landed(d.pull, d.landed_in.rsplit("/", 1)[-1], d.audits)),
+        Comment(d.issue, "status", said),
         Label(d.issue, remove=(p.label("working"), p.label("review"))),
         *close,
     )
@@ -125,7 +143,7 @@ def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
         return ok(E.RELEASED, "merged to the default branch by a person")
     release = seen[f"item/{d.landed_in}"]
     if isinstance(release, Peer) and release.state == "PUBLISHED":
-        return ok(E.RELEASED, f"in {release.data.tag}")
+        return ok(E.RELEASED, f"in {release.data.tag}", tag=release.data.tag)
     if isinstance(release, Peer) and release.state == "ABANDONED":
         return ok(
             E.REVERTED,
@@ -144,4 +162,6 @@ def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
 
 
 def begin_released(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
-    return (Label(item.data.issue, remove=(seen.policy.label("working"),)),)
+    """The status comment is kept up to date to the end."""
+    d = item.data
+    return (Comment(d.issue, "status", texts.released(d.pull, d.tag, d.audits)),) if d.tag else ()

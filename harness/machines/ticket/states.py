@@ -9,6 +9,8 @@ from typing import Any
 
 from harness.core.journal import Record
 
+CANCELLED = "cancelled by a person"
+
 
 class S(StrEnum):
     CLAIMING = "CLAIMING"
@@ -80,10 +82,12 @@ class Ticket:
     asked_at: float = 0.0
     answers: tuple[Mapping[str, str], ...] = ()
     merge: Mapping[str, str] = field(default_factory=dict)
+    turn: str = ""
     gate: str = ""
     gate_tries: int = 0
     landed_in: str = ""
     landed_sha: str = ""
+    tag: str = ""
     audits: tuple[str, ...] = ()
     cost_usd: float = 0.0
     control: int = 0

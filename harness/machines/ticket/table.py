@@ -10,7 +10,7 @@ from harness.failures import After, Failure, explain, rule
 from harness.machines.kind import Kind, Seen, known
 from harness.machines.ticket import attempting, claiming, landing, waiting
 from harness.machines.ticket.attempting import charge
-from harness.machines.ticket.states import E, S, Ticket, fold
+from harness.machines.ticket.states import CANCELLED, E, S, Ticket, fold
 from harness.policy import Policy
 
 TABLE = table(
@@ -85,7 +85,7 @@ def alarm(item: Item[Ticket], seen: Seen) -> Move | None:
     if known(controls):
         for c in controls:
             if c.verb == "cancel" and c.args.get("issue") == item.data.issue and c.at >= item.entered_at - 1:
-                return Move(E.GONE, "cancelled by a person", {"detail": "cancelled by a person"})
+                return Move(E.GONE, CANCELLED, {"failure": str(Failure.GONE), "detail": CANCELLED})
     if not known(issue):
         return None
     why = ""

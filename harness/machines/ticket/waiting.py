@@ -15,7 +15,7 @@ from harness.effects import Comment, DeleteBranch, EditPull, Effect, Label
 from harness.failures import Failure
 from harness.machines.kind import Seen, Watch, known, ok, wait
 from harness.machines.ticket.attempting import charge
-from harness.machines.ticket.states import E, Ticket, branch
+from harness.machines.ticket.states import CANCELLED, E, Ticket, branch
 from harness.policy import Policy
 from harness.texts import issues as texts
 
@@ -61,9 +61,8 @@ def begin_attempting(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     p = seen.policy
     if item.data.came_from in ("CLAIMING", "ATTEMPTING"):
         return ()
-    return (
-        Label(item.data.issue, add=(p.label("working"),), remove=(p.label("needs-you"), p.label("deferred"))),
-    )
+    theirs = tuple(p.label(x) for x in ("needs-you", "deferred", "review"))
+    return (Label(item.data.issue, add=(p.label("working"),), remove=theirs),)
 
 
 def begin_reviewing(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
@@ -153,11 +152,21 @@ def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
 
 
 def begin_gone(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
-    """A person ended it: our pull is closed and our branch removed, nothing else is touched."""
-    d = item.data
+    """A person ended it, or the claim was lost: what we said and did there is taken back."""
+    d, p = item.data, seen.policy
+    if d.came_from == "CLAIMING":
+        lost = (Comment(d.issue, "status", texts.stopped(d.detail)),) if d.failure == Failure.CONFLICT else ()
+        return lost or (Label(d.issue, remove=(p.label("working"),)),)
+    parts = ("working", "review", "needs-you", "deferred")
+    labels = tuple(p.label(x) for x in (("", *parts) if d.detail == CANCELLED else parts))
+    told = (Comment(d.issue, "status", texts.stopped(d.detail)), Label(d.issue, remove=labels))
     if not d.pull or d.landed_sha:
-        return ()
-    return (EditPull(d.pull, state="closed"), DeleteBranch(branch(d, seen.policy.branch_prefix), d.head))
+        return told
+    return (
+        *told,
+        EditPull(d.pull, state="closed"),
+        DeleteBranch(branch(d, p.branch_prefix), d.head),
+    )
 
 
 def wants(item: Item[Ticket], policy: Policy) -> tuple[str, ...]:
