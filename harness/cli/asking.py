@@ -32,7 +32,7 @@ def ask(
     config: str | None, as_json: bool, verb: str, args: Mapping[str, Any], done: str,
     check: Callable[[Any], None] = lambda standing: None,
 ) -> int:  # fmt: skip
-    """Write one row for the director and say so. `check(standing)` raises Failed where it would be in vain."""
+    """Write one row for the director and say so. `check(standing)` raises Failed when that is in vain."""
     with standing_of(load_config(config)) as (store, standing):
         check(standing)
         running = standing.running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,7 @@ def folder_of(audits: str | None, config: str | None) -> Path:
         if not folder.is_dir():
             raise Failed(f"{folder} is not there: --audits names the folder of the bundles")
         return folder
-    from harness.compose.director import audits_dir
+    from harness.compose.parts import audits_dir
 
     loaded = load_config(config)
     return audits_dir(loaded, loaded.data_dir.absolute())
@@ -55,7 +56,7 @@ def journals(config: str | None) -> Iterator[tuple[Any, str]]:
 @contextmanager
 def telling(total: int, what: str) -> Iterator[Callable[[Any], None]]:
     """A bar on stderr while something long runs there before a person's eyes; nothing elsewhere."""
-    stream = click.get_text_stream("stderr")
+    stream = sys.stderr
     if total < 2 or not stream.isatty():
         yield lambda item: None
         return
@@ -196,7 +197,10 @@ def _diverged(found: list[Any], about: str, as_json: bool) -> int:
         "ok": not found,
         "about": about,
         "divergences": [
-            {"machine": d.machine, "record": d.seq, "what": d.what, "expected": d.expected, "got": d.got, "same_code": d.same_code}
+            {
+                "machine": d.machine, "record": d.seq, "what": d.what, "expected": d.expected, "got": d.got,
+                "same_code": d.same_code,
+            }
             for d in found
         ],
     }  # fmt: skip
@@ -225,7 +229,10 @@ def diff(a: str, b: str, strict: bool, audits: str | None, config: str | None, a
     document = {
         "same": not found,
         "differences": [
-            {"journal": d.journal, "what": d.what, "a": d.a.seq if d.a else None, "b": d.b.seq if d.b else None, "facts": list(d.facts), "text": str(d)}
+            {
+                "journal": d.journal, "what": d.what, "a": d.a.seq if d.a else None,
+                "b": d.b.seq if d.b else None, "facts": list(d.facts), "text": str(d),
+            }
             for d in found
         ],
     }  # fmt: skip

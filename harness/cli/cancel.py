@@ -1,4 +1,4 @@
-"""`harness cancel N`: work on an issue ends; its pull is closed and its branch removed, unless it has landed."""
+"""`harness cancel N`: work on an issue ends; its pull is closed, its branch removed, unless it has landed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIVE = frozenset({"CLAIMING", "ATTEMPTING", "WAITING", "REVIEWING", "LANDING", "
 
 
 @click.command(
-    help="Stop working on issue N: its worker is stopped, its work saved in the audit bundle, its pull closed."
+    help="Stop working on issue N: its worker is stopped, its work saved in the bundle, its pull closed."
 )
 @click.argument("issue", type=click.IntRange(min=1), metavar="N")
 @config_option

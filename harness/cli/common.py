@@ -141,7 +141,7 @@ def load_config(given: str | None) -> Any:
 
 
 def open_store(config: Any, *, write: bool = False) -> Any:
-    """The director's store beside a director that may be running. Raises StoreError where there is none yet."""
+    """The director's store beside a director that may be running. Raises StoreError when there is none."""
     from harness import __version__
     from harness.adapters.store.sql import SqlStore
     from harness.loop import SteadyClock

@@ -17,7 +17,7 @@ def command() -> None:
 
 
 @command.command(
-    help="Read the operator's file, and the repository's .harness.toml in this folder: exit 2 says what is wrong."
+    help="Read the operator's file, and .harness.toml in this folder; exit 2 when something is wrong."
 )
 @config_option
 @json_option

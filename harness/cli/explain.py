@@ -8,7 +8,7 @@ from harness.cli.common import config_option, emit, json_option, load_config, op
 
 
 @click.command(
-    help="The final decision on issue N and its reason, from the journals. Exit 1 when nothing is known of it."
+    help="The final decision on issue N and its reason, from the journals. Exit 1 when none is known."
 )
 @click.argument("issue", type=click.IntRange(min=1), metavar="N")
 @config_option

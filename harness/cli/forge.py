@@ -5,10 +5,14 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from harness.cli.common import Failed, emit, json_option
+
+if TYPE_CHECKING:
+    from harness.forge import User
 
 ROLES = ("admin", "maintain", "write", "triage", "read", "none")
 data_option = click.option(
@@ -81,7 +85,7 @@ def seed(
     label: str,
     as_json: bool,
 ) -> int:
-    from harness.forge import Issue, User
+    from harness.forge import Issue
     from harness.forge import seed as planting
 
     users = [_user(x) for x in people or ("you:admin",)]
@@ -99,7 +103,7 @@ def seed(
     return 0
 
 
-def _user(text: str) -> object:
+def _user(text: str) -> User:
     from harness.forge import User
 
     login, _, role = text.partition(":")

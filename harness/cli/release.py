@@ -36,7 +36,10 @@ def status(config: str | None, as_json: bool) -> int:
             (i for i in s.kind("release") if i.state in standing.ENDED), key=lambda i: -i.entered_at
         )
         earlier = [
-            {"version": i.data.version, "state": i.state, "tag": i.data.tag, "landed": list(i.data.landed), "merge_sha": i.data.merge_sha}
+            {
+                "version": i.data.version, "state": i.state, "tag": i.data.tag, "landed": list(i.data.landed),
+                "merge_sha": i.data.merge_sha,
+            }
             for i in past[:SHOWN]
         ]  # fmt: skip
     finally:

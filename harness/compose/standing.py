@@ -206,8 +206,8 @@ def _ticket(s: Standing, item: Item[Any]) -> dict[str, Any]:
     )
     return {
         "issue": d.issue, "title": d.title, "state": item.state, **_since(s, item), "pull": d.pull,
-        "attempt": attempt.data.code if attempt else "", "attempts": d.attempts, "waits_for": waits_for(s, item),
-        "reason": first_line(why, REASON_LIMIT), "machine": item.id,
+        "attempt": attempt.data.code if attempt else "", "attempts": d.attempts,
+        "waits_for": waits_for(s, item), "reason": first_line(why, REASON_LIMIT), "machine": item.id,
     }  # fmt: skip
 
 
@@ -250,8 +250,8 @@ def _attempting(s: Standing, item: Item[Any]) -> str:
 def _attempt(s: Standing, item: Item[Any]) -> dict[str, Any]:
     d = item.data
     return {
-        "attempt": d.code, "issue": d.issue, "state": item.state, **_since(s, item), "incarnation": d.incarnation,
-        "image": d.image_now or d.image, "pull": d.pull,
+        "attempt": d.code, "issue": d.issue, "state": item.state, **_since(s, item),
+        "incarnation": d.incarnation, "image": d.image_now or d.image, "pull": d.pull,
     }  # fmt: skip
 
 
@@ -277,11 +277,16 @@ def _held(s: Standing) -> list[dict[str, Any]]:
         found.append(
             {
                 "machine": item.id, "effect": intent.effect.get("$", ""), "status": intent.status,
-                "tries": intent.tries, "why": first_line(explain(intent.failure, intent.detail) if intent.failure else intent.detail),
+                "tries": intent.tries,
+                "why": first_line(_said(intent.failure, intent.detail)),
                 "not_before": iso(intent.not_before) if intent.not_before else "",
             }
         )  # fmt: skip
     return found
+
+
+def _said(failure: str, detail: str) -> str:
+    return explain(failure, detail) if failure else detail
 
 
 def _trouble(s: Standing) -> list[str]:

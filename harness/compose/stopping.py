@@ -15,6 +15,7 @@ from harness.compose import director
 from harness.config.models import Config
 
 ATTEMPT = "/attempt/"
+END_S = 5.0
 
 
 def live(items: Mapping[str, Any]) -> list[Any]:
@@ -33,20 +34,23 @@ def stop_workers(
     when the time was up. Raises what a start of the director raises: LeaseHeld while one runs."""
     running = director.start(config, dry=True, report=report, env=env)
     try:
-        loop = running.loop
-        codes = [i.data.code for i in live(loop.items)]
-        loop.out.update(k for k in loop.items if ATTEMPT not in k and k != running.machine)
-        loop.out.add(running.machine)
-        running.store.control("stop-workers", {})
-        ends = time.monotonic() + timeout_s
-        loop.run(lambda loop: not live(loop.items) or time.monotonic() > ends)
-        left = [i.data.code for i in live(loop.items)]
-        # The epoch that was taken for this ends like any other.
-        loop.out.discard(running.machine)
-        running.signals.append("stop --workers")
-        loop.run(
-            lambda loop: loop.items[running.machine].state == "SHUTDOWN" or time.monotonic() > ends + 5.0
-        )
-        return {"stopped": [c for c in codes if c not in left], "left": left}
+        return harvest(running, timeout_s)
     finally:
         running.close()
+
+
+def harvest(running: Any, timeout_s: float) -> dict[str, list[str]]:
+    """The same for a director that was put together; its own machine ends with it."""
+    loop, machine = running.loop, running.machine
+    codes = [i.data.code for i in live(loop.items)]
+    loop.out.update(k for k in loop.items if ATTEMPT not in k)
+    running.store.control("stop-workers", {})
+    ends = time.monotonic() + timeout_s
+    loop.run(lambda loop: not live(loop.items) or time.monotonic() > ends)
+    left = [i.data.code for i in live(loop.items)]
+    # The epoch that was taken for this ends like any other.
+    loop.out.discard(machine)
+    running.signals.append("stop --workers")
+    ends = time.monotonic() + END_S
+    loop.run(lambda loop: loop.items[machine].state == "SHUTDOWN" or time.monotonic() > ends)
+    return {"stopped": [c for c in codes if c not in left], "left": left}
