@@ -73,15 +73,16 @@ def plan(seen: Seen) -> Plan:
     )
     batch = max(p.batch_size - in_batch, 0)
     closed = _closed(seen)
+    openless = "no release is open" if p.mode == "train" and not lane.machine else ""
     reasons: dict[str, str] = {}
     chosen: list[Candidate] = []
     wanted = 0
     for c in order(seen["candidates"], p):
         why = _not_eligible(c, newest.get(c.issue.number), seen.now, p.claim_stale_s)
         if not why:
-            wanted += 1
-            if closed:
-                why = closed
+            wanted += not closed
+            if closed or openless:
+                why = closed or openless
             elif len(chosen) >= batch:
                 why = f"the batch is full ({p.batch_size}): it waits for the next release"
             elif len(chosen) >= room:
@@ -95,7 +96,7 @@ def plan(seen: Seen) -> Plan:
 
 def _closed(seen: Seen) -> str:
     """What holds back everything at once."""
-    p, entries, lane = seen.policy, seen["entries"], seen["lane"]
+    p, entries = seen.policy, seen["entries"]
     controls, disk = seen["controls"], seen["disk"]
     halted = paused(controls) if known(controls) else ""
     if halted:
@@ -105,8 +106,6 @@ def _closed(seen: Seen) -> str:
     reviews = sum(1 for e in entries if e.state == "REVIEWING")
     if reviews >= p.max_open_reviews:
         return f"{reviews} reviews are open, at most {p.max_open_reviews}"
-    if p.mode == "train" and not lane.machine:
-        return "no release is open"
     return ""
 
 
