@@ -98,6 +98,8 @@ def setup(redactor: Redacts, *, json: bool, stream: TextIO, level: str = "info")
     root.setLevel(LEVELS[level])
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.NOTSET if level == "debug" else logging.WARNING)
+    # Off first: whoever turned it on before may have been undone since, and then "on" would do nothing.
+    logging.captureWarnings(False)
     logging.captureWarnings(True)
     _catch_the_rest()
     return sink

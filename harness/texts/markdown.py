@@ -51,11 +51,13 @@ ROUNDS = 8
 @dataclass(frozen=True, slots=True)
 class Layout:
     """Ranges of a text, in characters: code (blocks and spans), what is never shown (comments), and tags.
-    `open_fence` is what closes the block of code that is still open at the end, if one is."""
+    `indented` are the blocks of code that are such by their indentation only, which any change of place may
+    undo. `open_fence` is what closes the block of code that is still open at the end, if one is."""
 
     code: tuple[Range, ...]
     hidden: tuple[Range, ...]
     tags: tuple[Range, ...]
+    indented: tuple[Range, ...] = ()
     open_fence: str = ""
 
 
@@ -78,7 +80,9 @@ def layout(text: str) -> Layout:
             _scan(text, a, b, code, hidden, tags)
     for start, end in _between(sorted(span for _, span in blocks), len(text)):
         hidden += _definitions(text, start, end)
-    return Layout(_sorted(code), _sorted(hidden), _sorted(tags), _open_fence(text, tokens, lines))
+    indented = tuple(span for kind, span in blocks if kind == "code_block")
+    fence = _open_fence(text, tokens, lines)
+    return Layout(_sorted(code), _sorted(hidden), _sorted(tags), indented, fence)
 
 
 def visible(text: str) -> tuple[str, int]:
@@ -267,6 +271,7 @@ def _open_fence(text: str, tokens: list[Token], lines: list[int]) -> str:
     last = fences[-1]
     start, end = _span(last, lines)
     rest = text[end:].strip()
-    closing = text[start:end].rstrip("\n").rsplit("\n", 1)[-1].strip()
-    closed = "\n" in text[start:end] and set(closing) == {last.markup[0]} and len(closing) >= len(last.markup)
+    _, _, inside = text[start:end].partition("\n")
+    closing = inside.rstrip("\n").rsplit("\n", 1)[-1].strip()
+    closed = set(closing) == {last.markup[0]} and len(closing) >= len(last.markup)
     return "" if rest or closed else last.markup

@@ -7,9 +7,9 @@ follows when we post it. Code stays as it is: the forge acts on nothing in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from harness.texts.markdown import ROUNDS, layout, outside_code, visible
+from harness.texts.markdown import ROUNDS, Range, layout, outside_code, visible
 
 STOP = "\u200b"
 """Put where a word must not act: nobody sees it, and no rule of a forge matches across it."""
@@ -96,27 +96,35 @@ def neutral(text: str, limit: int = 20000) -> str:
     nothing, hidden parts are gone, a block of code is closed. A longer text is cut at `limit`."""
     text = clean(text)
     more = len(text) - limit
-    text = _inert(text[:limit])
+    text = _inert(visible(text[:limit])[0])
     return f"{text}\n\n… ({more} characters more in the audit bundle)" if more > 0 else text
 
 
 def _inert(text: str) -> str:
-    text, _ = visible(text)
     for _ in range(ROUNDS):
-        escaped = _outside(_escape, text)
+        escaped = _outside(_escape, text, layout(text).code)
         if escaped == text:
             break
         text = escaped
-    found = _outside(_defuse_markdown, text)
-    if _outside(_defuse_markdown, found) != found or _outside(_escape, found) != found:
+    found = _outside(_defuse_markdown, text, _sure(text))
+    if (
+        _outside(_defuse_markdown, found, _sure(found)) != found
+        or _outside(_escape, found, layout(found).code) != found
+    ):
         found = _defuse_markdown(_escape(found))
     fence = layout(found).open_fence
     return f"{found.rstrip()}\n{fence}" if fence else found
 
 
-def _outside(change: Callable[[str], str], text: str) -> str:
+def _outside(change: Callable[[str], str], text: str, code: Sequence[Range]) -> str:
     """The text with a change made to all that is not code."""
-    return "".join(p if code else change(p) for p, code in outside_code(text, layout(text).code))
+    return "".join(p if inside else change(p) for p, inside in outside_code(text, code))
+
+
+def _sure(text: str) -> tuple[Range, ...]:
+    """Code that stays code wherever the text is put: what is only indented may become a paragraph."""
+    found = layout(text)
+    return tuple(r for r in found.code if r not in found.indented)
 
 
 def _escape(text: str) -> str:
@@ -135,9 +143,14 @@ def _defuse(text: str) -> str:
 
 
 def quote(text: str, limit: int = 4000) -> str:
-    """As a quotation, neutralised."""
-    lines = neutral(text, limit).strip("\n").split("\n") if text.strip() else ["(nothing)"]
-    return "\n".join(f"> {line}".rstrip() for line in lines)
+    """As a quotation, neutralised as what it is then: its marks move what was indented by a tab."""
+    text = clean(text)
+    lines = visible(text[:limit])[0].strip("\n").split("\n")
+    if len(text) > limit:
+        lines += ["", f"… ({len(text) - limit} characters more in the audit bundle)"]
+    if not any(line.strip() for line in lines):
+        lines = ["(nothing)"]
+    return _inert("\n".join(f"> {line}".rstrip() for line in lines))
 
 
 def fence(text: str, limit: int = 4000) -> str:
