@@ -1,7 +1,7 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Drive the embedded forge with two clients that we did not write: githubkit (strict models made from
 # GitHub's own API description) and @octokit/rest. They are installed once, under .cache/, at exact versions.
-set -eu
+set -euo pipefail
 
 cd "$(dirname "$0")/.."
 cache="$PWD/.cache/clients"

@@ -11,6 +11,7 @@ import pytest
 from checkout import CHECKOUT, RunScript
 
 DATA = {".j2", ".sql", ".toml", ".json", ".mako", ".txt", ".html", ".typed"}
+PROJECT = CHECKOUT / "harness" / "demo" / "project"  # a whole small project goes along, dot files too
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def program_files() -> set[str]:
     return {
         str(path.relative_to(CHECKOUT))
         for path in (CHECKOUT / "harness").rglob("*")
-        if path.is_file() and (path.suffix in DATA | {".py"} or path.name == "py.typed")
+        if path.is_file()
+        and path.suffix != ".pyc"
+        and (path.suffix in DATA | {".py"} or path.name == "py.typed" or path.is_relative_to(PROJECT))
     }
 
 
@@ -52,7 +55,10 @@ def test_the_package_knows_no_data_that_the_wheel_would_lose() -> None:
     strange = {
         str(path.relative_to(CHECKOUT))
         for path in (CHECKOUT / "harness").rglob("*")
-        if path.is_file() and path.suffix not in DATA | {".py", ".pyc"} and path.name != "py.typed"
+        if path.is_file()
+        and path.suffix not in DATA | {".py", ".pyc"}
+        and path.name != "py.typed"
+        and not path.is_relative_to(PROJECT)
     }
     assert strange == set(), "not in [tool.setuptools.package-data]"
 
