@@ -84,6 +84,9 @@ def play(folder: Path, runtime: str, image: str, as_json: bool) -> int:
             document = result(demo, running, time.monotonic() - began)
         finally:
             running.close()
+    except KeyboardInterrupt:
+        click.echo(f"harness demo: stopped; go on with: harness demo --keep {folder}", err=True)
+        return 130
     finally:
         demo.close()
     emit(document, as_json, prose(document))

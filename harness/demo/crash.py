@@ -26,7 +26,9 @@ from harness.demo.run import REPO, Demo
 CRASH_VARIABLE = "HARNESS_CRASH_AT"
 RUN_LIMIT_S = 900
 SPREAD = (20, 260)
-_EVIDENCE = re.compile(r"^Evidence: .*$|<!-- .*? -->|\b\d+\.\d+ s\b|in \d+\.\d+s|Attempt \d+\.\d+", re.MULTILINE)
+_EVIDENCE = re.compile(
+    r"^Evidence: .*$|<!-- .*? -->|\b\d+\.\d+ s\b|in \d+\.\d+s|Attempt \d+\.\d+", re.MULTILINE
+)
 _LOG = re.compile(r"^(`{3,})\n.*?^\1$", re.MULTILINE | re.DOTALL)  # what a test run printed: paths and times
 _NUMBER = re.compile(r"#\d+|0x[0-9a-f]+|-?\d\.\d+e-\d+")
 
@@ -67,12 +69,26 @@ def crash_run(folder: Path, runtime: str, image: str, kills: int, seed: int | No
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:
-        click.echo(f"killed {done} times (seed {chosen}); difference to an undisturbed run: {difference or 'none'}")
+        click.echo(
+            f"killed {done} times (seed {chosen}); difference to an undisturbed run: {difference or 'none'}"
+        )
     return 0 if document["ok"] else 1
 
 
 def _child(folder: Path, runtime: str, image: str, at: int) -> int:
-    command = [sys.executable, "-m", "harness", "demo", "--runtime", runtime, "--image", image, "--keep", str(folder), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "harness",
+        "demo",
+        "--runtime",
+        runtime,
+        "--image",
+        image,
+        "--keep",
+        str(folder),
+        "--json",
+    ]
     env = {**os.environ, CRASH_VARIABLE: str(at)}
     done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL, check=False, timeout=RUN_LIMIT_S)
     return done.returncode

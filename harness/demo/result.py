@@ -10,6 +10,8 @@ from typing import Any
 
 from harness.core.result import Ok
 from harness.demo.run import REPO, Demo
+from harness.failures import explain
+from harness.texts.issues import first_line
 from harness.texts.issues import first_line
 
 
@@ -23,9 +25,10 @@ def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
     tag = release.data.tag if release else ""
     sha = git(_bare(demo), "rev-parse", f"{tag}^{{commit}}") if tag else ""
     deferred = [
-        {"issue": n, "reason": first_line(i.data.detail) or i.data.failure}
-        for n, i in sorted(tickets.items()) if i.state in ("DEFERRED", "BLOCKED")
-    ]  # fmt: skip
+        {"issue": n, "reason": first_line(explain(i.data.failure, i.data.detail))}
+        for n, i in sorted(tickets.items())
+        if i.state in ("DEFERRED", "BLOCKED")
+    ]
     landed = sorted(n for n, i in tickets.items() if i.state == "RELEASED")
     counts = running.world.forge.counts()
     left = leftovers(demo, running)
