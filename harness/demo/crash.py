@@ -1,4 +1,4 @@
-"""`harness demo --crash`: kill the demo at random boundaries, go on each time, compare with an undisturbed run.
+"""`harness demo --crash`: kill the demo at random boundaries, go on, compare with an undisturbed run.
 
 The one rule: the comparison is of worlds (issues, labels, comments, pulls, releases, the tagged tree), read
 from the two forges, not of what the two directors say.

@@ -12,7 +12,6 @@ from harness.core.result import Ok
 from harness.demo.run import REPO, Demo
 from harness.failures import explain
 from harness.texts.issues import first_line
-from harness.texts.issues import first_line
 
 
 def result(demo: Demo, running: Any, seconds: float) -> dict[str, Any]:
