@@ -10,8 +10,8 @@ from harness.texts.outside import clean, fence, neutral, quote
 
 
 def first_line(text: str, limit: int = 300) -> str:
-    """The first line with something in it, cut."""
-    lines = [x.strip() for x in text.strip().splitlines() if x.strip()]
+    """The first line with something in it (a block of code's border is nothing), cut."""
+    lines = [x.strip() for x in text.strip().splitlines() if x.strip(" \t`~")]
     return lines[0][:limit] if lines else ""
 
 
@@ -56,8 +56,8 @@ def deferred(failure: str, detail: str, label: str, audits: tuple[str, ...]) -> 
     return (
         f"**Not in this release.** {sentence(failure, detail)}\n\n{log(detail)}"
         "What you can do: edit the issue or mend the cause, then take the label "
-        f"`{label}:deferred` (or `{label}:needs-you`) off, or run `harness retry`. Until then nothing "
-        f"more is tried.\n{_evidence(audits)}"
+        f"`{label}:deferred` (or `{label}:needs-you`) off, or run `harness retry` with this issue's "
+        f"number. Until then nothing more is tried.\n{_evidence(audits)}"
     )
 
 
@@ -73,7 +73,7 @@ def sentence(failure: str, detail: str) -> str:
     """The failure in words and the first line of what was seen, as one sentence that ends."""
     text = neutral(explain(failure, first_line(clean(detail))), 600).rstrip()
     text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "!", "?", "…", "```", "~~~")) else f"{text}."
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 def log(detail: str, limit: int = 2000) -> str:

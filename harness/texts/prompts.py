@@ -61,8 +61,7 @@ def _task(brief: Mapping[str, Any]) -> str:
     where = f" You are on a branch of its own, based on `{base}`." if base else ""
     return (
         f"# Your task\n\n{what} is yours to work on. The current directory is a git clone of the repository."
-        f"{where} Change its files so that what is asked for below is done, completely and nothing "
-        "beyond it."
+        f"{where} Change its files so that what is asked for below is done: all of it, and nothing beyond it."
     )
 
 
@@ -178,14 +177,14 @@ def _last(brief: Mapping[str, Any]) -> str:
 def _head(text: str, limit_bytes: int, cut_bytes: int = 0) -> str:
     """The beginning of a text, and a line that says how much is missing; `cut_bytes` were cut before."""
     raw = text.encode("utf-8", "replace")
-    dropped = max(len(raw) - limit_bytes, 0) + cut_bytes
     kept = raw[:limit_bytes].decode("utf-8", "ignore")
+    dropped = len(raw) - len(kept.encode()) + cut_bytes
     return f"{kept}\n[… {dropped} bytes more were left out here]" if dropped else kept
 
 
 def _tail(text: str) -> str:
     """The last lines of a log, with a first line that says how much is missing."""
     kept = "\n".join(text.split("\n")[-FEEDBACK_LINES:]).encode("utf-8", "replace")[-FEEDBACK_LIMIT_BYTES:]
-    dropped = len(text.encode("utf-8", "replace")) - len(kept)
     shown = kept.decode("utf-8", "ignore")
+    dropped = len(text.encode("utf-8", "replace")) - len(shown.encode())
     return f"[… {dropped} bytes before this were left out]\n{shown}" if dropped > 0 else shown

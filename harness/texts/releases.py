@@ -18,9 +18,9 @@ def pull_title(version: str) -> str:
 
 def pull_body(version: str, landed: tuple[Entry, ...], others: tuple[Entry, ...], policy: Policy) -> str:
     merge = (
-        "It is merged by the harness when everything is settled."
+        "The harness merges this pull when everything is settled, then tags and publishes the release."
         if policy.merge == "auto"
-        else "A person merges it."
+        else "A person merges this pull. The release is tagged and published then."
     )
     closing = "\n".join(f"Closes #{e.issue}" for e in sorted(landed, key=lambda e: e.issue))
     return _joined(_lists(landed, others), _cost(landed + others), merge, closing)
