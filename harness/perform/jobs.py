@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness import effects as fx
 from harness.core.result import Ok
-from harness.domain import Job, Limits, Mount
+from harness.domain import Job, Limits, Mount, Status
 from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
@@ -16,6 +16,7 @@ from harness.ports import GatewayError, Runtime, Tools, World
 WORKSPACE, PREPARED, IN, OUT = "/workspace", "/prepared", "/in", "/out"
 SOCKET_DIR, HOME, AUDIT = "/run/harness", "/home/agent", "/audit"
 LOG_TAIL_BYTES = 20000
+KILLED = frozenset({137, 143})
 
 
 def _runtime(world: World) -> Runtime:
@@ -92,6 +93,18 @@ def _commands_job(
     )
 
 
+def verdict_of(status: Status, world: World) -> str:
+    """green, red or lost. What was killed from outside (by the engine, or for memory) has proved nothing, unless
+    its own word says that it came to its end: a command that is killed in there is the commands' own failure."""
+    if status.phase != "EXITED" or status.exit is None:
+        return "lost"
+    if status.exit == 0:
+        return "green"
+    killed = status.oom or status.exit in KILLED
+    told = places.read_json(places.gate_dir(world.data, status.name) / "out" / "result.json") if killed else None
+    return "lost" if killed and told is None else "red"
+
+
 def end_gate(e: fx.EndGate, world: World) -> Outcome:
     """The verdict outlives its container: nothing is validated twice.
     A gate that left no exit status is no fact."""
@@ -100,11 +113,12 @@ def end_gate(e: fx.EndGate, world: World) -> Outcome:
     if not isinstance(there, Ok):
         return from_result(there, now)
     status = there.value
-    if status is not None and status.phase == "EXITED" and status.exit is not None:
+    said = verdict_of(status, world) if status is not None else "lost"
+    if status is not None and said != "lost":
         log = runtime.log(e.name, LOG_TAIL_BYTES)
         text = log.value.decode("utf-8", "replace") if isinstance(log, Ok) else ""
         verdict = {
-            "verdict": "green" if status.exit == 0 else "red",
+            "verdict": said,
             "exit": status.exit,
             "log_tail": world.redact(text),
         }
