@@ -32,6 +32,7 @@ from harness.domain import (
     Unknown,
 )
 from harness.perform import places
+from harness.perform.jobs import verdict_of
 from harness.ports import World
 
 Reader = Callable[[World, str], Result[Any]]
@@ -209,22 +210,26 @@ def _gate(world: World, name: str) -> Result[Any]:
         return Ok(Gate(name, "running"))
     log = world.runtime.log(name, 20000)
     tail = world.redact(log.value.decode("utf-8", "replace")) if isinstance(log, Ok) else ""
-    if status.exit is None:
-        return Ok(Gate(name, "lost", tail))
-    return Ok(Gate(name, "green" if status.exit == 0 else "red", tail, status.exit))
+    return Ok(Gate(name, verdict_of(status, world), tail, status.exit))
 
 
 def _words(world: World, attempt: str) -> Result[Any]:
-    """The last words of a worker, from its audit folder: they are there also when nobody listened at its end."""
+    """The last words of a worker, from its audit folder: they are there also when nobody listened at its end.
+    `at` is when they were looked for; incarnation 0 means that there are none."""
+    now = world.clock.now()
+    none = Ok(Beat(now, "", 0))
     found = places.read_json(places.audit_dir(world.data, attempt) / "last.json")
     if found is None:
-        return Ok(Absent(attempt))
+        return none
     try:
         counters = {str(k)[:32]: int(v) for k, v in dict(found.get("counters", {})).items()}
-        words = [str(found.get(k, ""))[:2000] for k in ("state", "final", "reason", "failure")]
-        return Ok(Beat(0.0, words[0], int(found["incarnation"]), final=words[1], reason=words[2], failure=words[3], counters=counters))
+        state, final, reason, failure = (
+            str(found.get(k, ""))[:2000] for k in ("state", "final", "reason", "failure")
+        )
+        number = int(found["incarnation"])
+        return Ok(Beat(now, state, number, final=final, reason=reason, failure=failure, counters=counters))
     except (KeyError, TypeError, ValueError):
-        return Ok(Absent(attempt))
+        return none
 
 
 def _disk(world: World, _: str) -> Result[Any]:
@@ -261,6 +266,7 @@ def _run(world: World, name: str) -> Result[Any]:
         s.started_at or 0.0,
         log_tail=tail,
         gaps=world.gaps(),
+        finished_at=s.finished_at or 0.0,
     )
     if s.alive:
         return Ok(run)
@@ -284,7 +290,8 @@ def _agent_result(world: World, output: bytes, code: int | None) -> AgentResult:
 
 def _worktree(world: World, _: str) -> Result[Any]:
     assert world.clone is not None and world.brief is not None
-    return world.clone.look(str(world.brief["base_sha"]))
+    now = world.clock.now()
+    return world.clone.look(str(world.brief["base_sha"])).map(lambda tree: replace(tree, seen_at=now))
 
 
 READERS: Mapping[str, Reading] = {
@@ -307,7 +314,7 @@ READERS: Mapping[str, Reading] = {
     "words": Reading(_words, "local", 0.5),
     "disk": Reading(_disk, "local", 10.0, fresh=False),
     "run": Reading(_run, "runtime", 0.3),
-    "worktree": Reading(_worktree, "git", 1.0),
+    "worktree": Reading(_worktree, "git", 0.3),
 }
 
 
@@ -467,7 +474,9 @@ class Looks:
         reading = READERS[head]
         kept = self.kept.setdefault(query, _Kept())
         now = self.world.clock.now()
-        after = item.changed_at if reading.fresh else -1.0
+        # A record from the future was written before the clock was set back: every look of ours is younger.
+        changed = item.changed_at if item.changed_at <= now else self.world.epoch_began
+        after = changed if reading.fresh else -1.0
         age = reading.age_s or self.rhythm_s(head)
         stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun <= after
         if stale and not kept.reading and now >= kept.not_before:
