@@ -6,6 +6,7 @@ only while its intent is open in the journal. A tick that changes nothing writes
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -103,7 +104,10 @@ class Ticker:
             if alarm is not None:
                 return self._move(item, kind, seen, alarm)
         now = self.world.clock.now()
-        if max(intent.not_before, self.later.get(key, 0.0)) > now:
+        due = intent.not_before
+        if item.changed_at > now:  # the clock was set back: what is left of the wait counts from this start on
+            due += self.world.epoch_began - item.changed_at
+        if max(due, self.later.get(key, 0.0)) > now:
             return item
         effect: Effect = self.codec.decode(dict(intent.effect))
         if isinstance(effect, OpenMachine):
@@ -238,7 +242,15 @@ class Ticker:
 
     def _part(self, value: Any) -> Any:
         data = canonical(value)
-        return {"blob": self.world.store.put_blob(data)} if len(data) > BLOB_ABOVE_BYTES else {"value": value}
+        if len(data) <= BLOB_ABOVE_BYTES:
+            return {"value": value}
+        try:
+            return {"blob": self.world.store.put_blob(data)}
+        except Exception as e:
+            full = getattr(e, "errno", None) == errno.ENOSPC or getattr(e, "failure", "") == Failure.DISK_FULL
+            if not full:
+                raise
+            raise StoreUnavailable(str(e)) from e
 
     def _write(self, item: Item[Any] | None, draft: Draft, machine: str = "") -> Item[Any]:
         """Append and fold. A store that cannot write now leaves everything as it was:

@@ -6,13 +6,33 @@ than a few seconds is started here and observed elsewhere.
 
 from __future__ import annotations
 
+import errno
+
 from harness import effects as fx
+from harness.failures import Failure
 from harness.perform import forge, git, jobs, local, work
 from harness.perform.outcome import Outcome, Sent
 from harness.ports import World
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
 def perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
+    """A disk that is full is nobody's bug: every effect looks for its key first, so it is tried again."""
+    try:
+        return _perform(effect, sent, world)
+    except OSError as e:
+        if e.errno not in FULL:
+            raise
+        return Outcome("deferred", None, Failure.DISK_FULL, f"{type(effect).__name__}: {e.strerror}")
+    except Exception as e:
+        if getattr(e, "failure", "") != Failure.DISK_FULL:
+            raise
+        return Outcome("deferred", None, Failure.DISK_FULL, f"{type(effect).__name__}: {e}")
+
+
+def _perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
     match effect:
         case fx.Comment():
             return forge.comment(effect, sent, world)
