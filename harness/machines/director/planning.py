@@ -55,7 +55,10 @@ def watch_boot(item: Item[Director], seen: Seen) -> Watch:
     if item.value_of("EnsureLabels") is None:
         p = seen.policy
         adopted = tuple(s.name for s in seen["ours"] if s.alive)
+        # The gate of an epoch that is over may belong to nobody any more; what it found is kept as a fact.
+        ended = (EndGate(s.name) for s in seen["ours"] if s.name.startswith("gate-") and not s.alive)
         return stay(
+            *ended,
             EnsureLabels(tuple(p.label(x) for x in ("", *PARTS))),
             why=f"{len(adopted)} running jobs adopted",
             adopted=adopted,
@@ -93,7 +96,8 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     if not sha:
         return Pass(f"branch {default} is not there yet")
     if sha != d.base_sha:
-        return stay(why=f"{default}@{sha[:12]}", base_sha=sha, gate="")
+        old = (EndGate(d.gate),) if d.gate and not gates.ended(item, d.gate) else ()
+        return stay(*old, why=f"{default}@{sha[:12]}", base_sha=sha, gate="")
     tree = seen[f"tree/{sha}"]
     if not known(tree):
         return wait("reading the tree", tree)

@@ -15,6 +15,7 @@ from harness.effects import (
     DeleteBranch,
     EditPull,
     Effect,
+    EndGate,
     Land,
     OpenMachine,
     PublishRelease,
@@ -169,7 +170,9 @@ def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
 
 
 def begin_ended(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
-    return (EditPull(item.data.pull, state="closed"),) if item.data.pull and not item.data.merge_sha else ()
+    d = item.data
+    close = (EditPull(d.pull, state="closed"),) if d.pull and not d.merge_sha else ()
+    return (*close, *((EndGate(d.gate),) if d.gate else ()))
 
 
 def alarms(item: Item[Release], policy: Policy) -> tuple[str, ...]:

@@ -42,7 +42,10 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
         # A merge that a person made moves the base; the commit to be gated is then that one and stays, also
         # when the base goes on without us while it is gated.
         theirs = d.merge if d.merge.get("sha") and d.merge.get("sha") in (base_tip, d.merge_sha) else {}
-        return stay(why=f"{d.branch}@{tip[:12]}", tip=tip or d.tip, base_tip=base_tip, merge=theirs, gate="")
+        old = (EndGate(d.gate),) if d.gate and not gates.ended(item, d.gate) else ()
+        return stay(
+            *old, why=f"{d.branch}@{tip[:12]}", tip=tip or d.tip, base_tip=base_tip, merge=theirs, gate=""
+        )
     if seen.policy.gates == "checks":
         return _checks(item, seen, d.merge.get("sha") or d.tip)
     tree = d.merge.get("tree") or seen[f"tree/{d.tip}"]
@@ -59,8 +62,8 @@ def watch_gating(item: Item[Release], seen: Seen) -> Watch:
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
-        if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
-            return stay(EndGate(name), why="the gate is red")
+        if not gates.ended(item, name):
+            return stay(EndGate(name), why=f"the gate is not green: {verdict.failure}")
         return ok(
             E.RED, verdict.detail.splitlines()[0], failure=str(verdict.failure), detail=verdict.detail[:8000]
         )

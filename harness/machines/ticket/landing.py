@@ -80,7 +80,11 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
 
 def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) -> Watch:
     d = item.data
+    # A gate that nobody waits for any more is ended too: its container and checkout are ours to remove.
+    old = (EndGate(d.gate),) if d.gate and not gates.ended(item, d.gate) else ()
     if not pull.open and not pull.merged:
+        if old:
+            return stay(*old, why="a person closed the pull")
         note = {
             "failure": str(Failure.GONE),
             "detail": "a person closed the pull",
@@ -94,7 +98,7 @@ def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) ->
     if d.merge.get("base") != base or d.merge.get("head") != pull.head_sha:
         message = merge_message(d.issue, d.title, d.pull)
         build = BuildMerge(base, pull.head_sha, message, seen.now)
-        return stay(build, why=f"{branch}@{base[:12]} + {pull.head_sha[:12]}", head=pull.head_sha, gate="")
+        return stay(*old, build, why=f"{branch}@{base[:12]} + {pull.head_sha[:12]}", head=pull.head_sha, gate="")
     return _gated(item, seen, branch, base)
 
 
@@ -113,8 +117,8 @@ def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
     if isinstance(verdict, Err):
         if verdict.failure == Failure.INFRA_KILLED and d.gate_tries < GATE_TRIES:
             return stay(EndGate(name), why=verdict.detail, gate="", gate_tries=d.gate_tries + 1)
-        if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
-            return stay(EndGate(name), why="the gate is red")
+        if not gates.ended(item, name):
+            return stay(EndGate(name), why=f"the gate is not green: {verdict.failure}")
         note = {
             "failure": str(verdict.failure),
             "detail": verdict.detail[:8000],

@@ -11,7 +11,7 @@ from typing import Any
 from harness.core.item import Item
 from harness.core.result import Pass
 from harness.domain import Absent, Gone, Reply
-from harness.effects import Comment, DeleteBranch, EditPull, Effect, Label
+from harness.effects import Comment, DeleteBranch, EditPull, Effect, EndGate, Label
 from harness.failures import Failure
 from harness.machines.kind import Seen, Watch, known, ok, wait
 from harness.machines.ticket.attempting import charge
@@ -159,7 +159,8 @@ def begin_gone(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
         return lost or (Label(d.issue, remove=(p.label("working"),)),)
     parts = ("working", "review", "needs-you", "deferred")
     labels = tuple(p.label(x) for x in (("", *parts) if d.detail == CANCELLED else parts))
-    told = (Comment(d.issue, "status", texts.stopped(d.detail)), Label(d.issue, remove=labels))
+    gate = (EndGate(d.gate),) if d.gate else ()
+    told = (Comment(d.issue, "status", texts.stopped(d.detail)), Label(d.issue, remove=labels), *gate)
     if not d.pull or d.landed_sha:
         return told
     return (
