@@ -191,6 +191,8 @@ class Crew:
             rounds = self.play.get(issue, [{"write": {f"file-{issue}": "done"}}])
             part = rounds[min(int(job.env["ROUND"]) - 1, len(rounds) - 1)]
             clone.files.update(part.get("write", {}))
+            if brief.get("feedback") and part.get("ok"):
+                clone.files[f"notes-{issue}"] = str(brief["attempt"])
             takes_s = part.get("takes_s", self.work_s)
             return Plan(takes_s, int(part.get("exit", 0)), output=json.dumps(part).encode())
         good = self.green(clone.tree())

@@ -105,6 +105,7 @@ def _no_delay(port: str) -> float:
 def _watch(seed: int, night: Night, weather: Weather, rng: random.Random, options: Options, story: bool) -> Verdict:
     weather.night = night
     night.switch.ask = weather.ask
+    weather.skew()
     for n in range(1, options.issues + 1):
         night.hub.person_opens(ADA, f"Issue {n}", "Please do it.", ("harness",))
     weather.draw(night)

@@ -150,10 +150,13 @@ class Weather:
     def _draw_slow(self) -> None:
         self.spells.append(Spell("slow", self.began, self.began + HORIZON_S, self.rng.choice((0.1, 0.3))))
 
+    def skew(self) -> None:
+        """The forge's clock is off from the beginning."""
+        if "clock" in self.classes:
+            clock = Skewed(self.night.clock, self.rng.choice((0.0, 0.0, -240.0, 240.0)))
+            self.night.hub.clock = self.night.forge.clock = clock
+
     def _draw_clock(self) -> None:
-        skew_s = self.rng.choice((0.0, 0.0, -240.0, 240.0))
-        clock = Skewed(self.night.clock, skew_s)
-        self.night.hub.clock = self.night.forge.clock = clock
         for _ in range(self.rng.randint(1, 2)):
             self.at("the wall clock jumps and the director restarts", self._jump)
 
@@ -182,6 +185,9 @@ class Weather:
             self.night.tell(what)
             do()
         for zombie in self.zombies:
+            desk = self.night.gateway.desks.get(zombie.attempt)
+            if desk is not None and desk.incarnation == zombie.bus.incarnation:
+                continue  # its own word while it is the one that counts would not be a ghost's
             zombie.bus.beat("DONE", {"final": "DONE", "reason": "from beyond"})
             zombie.bus.request("pull-beyond", "open_pull", {"sha": "f" * 40})
 
