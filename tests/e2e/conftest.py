@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 import scenes
-from demo_world import ROOT, Stage
+from demo_world import ROOT, Stage, docker
 
 # In this order: what takes longest first.
 SCENES: dict[str, Callable[[Stage], Any]] = {
@@ -66,28 +67,41 @@ def engine() -> None:
         pytest.skip(f"no container engine answers: {why}")
 
 
-def build(kind: str) -> None:
-    """The worker image of these sources; nothing is done when it is there."""
-    command = ["scripts/build-image.sh", *(() if kind == "dev" else ("--agent", kind))]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=600, stdin=subprocess.DEVNULL)
+def build(kind: str) -> str:
+    """The worker image of these sources under a name of this session's own, so that nobody who builds another
+    one meanwhile changes what is tested. Nothing is built when it is there."""
+    made = f"harness-e2e:{kind}"
+    more = () if kind == "dev" else ("--agent", kind)
+    subprocess.run(
+        ["scripts/build-image.sh", "--name", made, *more], cwd=ROOT, check=True, timeout=600,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    name = f"harness-e2e:{kind}-{uuid.uuid4().hex[:8]}"
+    docker("tag", made, name)
+    return name
 
 
 @pytest.fixture(scope="session", autouse=True)
-def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Any]]]:
+def played(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Any]]]:
     """The scenes under way, by name."""
     items = [i for i in request.session.items if isinstance(i, pytest.Function)]
-    wanted = [n for n in SCENES if any(n in asked(i) for i in items if i.path.parent == Path(__file__).parent)]
+    wanted = [
+        n for n in SCENES if any(n in asked(i) for i in items if i.path.parent == Path(__file__).parent)
+    ]
     if any(n in IMAGES for n in wanted) and no_engine():
         wanted = [n for n in wanted if n not in IMAGES]
-    for kind in sorted({IMAGES[n] for n in wanted if n in IMAGES}):
-        build(kind)
+    images = {kind: build(kind) for kind in sorted({IMAGES[n] for n in wanted if n in IMAGES})}
     root = tmp_path_factory.mktemp("e2e")
-    stages = {n: Stage(root / n) for n in wanted}
+    stages = {n: Stage(root / n, images) for n in wanted}
     pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scene")
     yield {n: pool.submit(SCENES[n], stages[n]) for n in wanted}
     for stage in stages.values():
         stage.close()
     pool.shutdown(cancel_futures=True)
+    for name in images.values():
+        docker("rmi", name, check=False)
 
 
 def _scene(name: str) -> Any:

@@ -5,18 +5,16 @@ The one rule: a scene asserts only what it needs to go on; what must be true is 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from demo_world import IMAGE, Finished, Stage, Started, demo_args, inspect, live, sweep, wait_for
+from demo_world import Finished, Stage, Started, demo_args, inspect, live, sweep
 
 # ---------------------------------------------------------------- the demo, undisturbed
 
@@ -47,7 +45,7 @@ class Played:
 def process_demo(stage: Stage) -> Played:
     folder = stage.folder / "demo"
     try:
-        return Played(folder, "process", stage.run(*demo_args(folder, "process")))
+        return Played(folder, "process", stage.run(*demo_args(stage, "process")))
     finally:
         sweep(folder, "process")
 
@@ -55,7 +53,7 @@ def process_demo(stage: Stage) -> Played:
 def docker_demo(stage: Stage) -> Played:
     folder = stage.folder / "demo"
     try:
-        started = stage.start(*demo_args(folder, "docker"))
+        started = stage.start(*demo_args(stage, "docker"))
         seen = _watch(folder, started)
         return Played(folder, "docker", started.end(), seen)
     finally:
@@ -100,7 +98,9 @@ def _look(ident: str) -> Seen | None:
                 path = Path(at) / name
                 try:
                     if path.is_file() and path.stat().st_size < FILE_LIMIT_BYTES:
-                        files[f"{mount['Destination']}/{path.relative_to(mount['Source'])}"] = path.read_bytes()
+                        files[f"{mount['Destination']}/{path.relative_to(mount['Source'])}"] = (
+                            path.read_bytes()
+                        )
                 except OSError:
                     continue  # it is a worker's folder: files come and go
     return Seen(attrs, processes, files)
@@ -144,14 +144,14 @@ def _chain(stage: Stage, runtime: str, boundaries: tuple[int, ...]) -> Chain:
     watcher.start()
     try:
         for at in boundaries:
-            ended = stage.run(*demo_args(folder, runtime), env={"HARNESS_CRASH_AT": str(at)})
+            ended = stage.run(*demo_args(stage, runtime), env={"HARNESS_CRASH_AT": str(at)})
             if ended.code != -signal.SIGKILL:
                 chain.finished = ended
                 return chain
             chain.kills += 1
             chain.at_kill.append(live(folder, runtime))
             chain.after.append(live(folder, runtime))
-        chain.finished = stage.run(*demo_args(folder, runtime))
+        chain.finished = stage.run(*demo_args(stage, runtime))
         return chain
     finally:
         over.set()

@@ -66,7 +66,7 @@ def test_issues_pulls_and_comments_are_there_exactly_once(demo: Played) -> None:
     assert all(p["merged"] for p in repo["pulls"])
     assert next(p["base_ref"] for p in repo["pulls"] if p["number"] == release["pr"]) == "main"
     keys = {n: sorted(_keys(repo, n)) for n in issues}
-    assert {n: k for n, k in keys.items() if n != 4} == dict.fromkeys({1, 2, 3, 5}, ["status"])
+    assert {n: k for n, k in keys.items() if n != 4} == {n: ["status"] for n in (1, 2, 3, 5)}
     assert len(keys[4]) == 2 and keys[4][0].startswith("question-") and keys[4][1] == "status"
 
 

@@ -32,8 +32,6 @@ from harness.loop import SteadyClock
 
 ROOT = Path(__file__).parents[2]
 PROJECT = ROOT / "harness" / "demo" / "project"
-IMAGE = "harness-worker:dev"
-CODEX_IMAGE = "harness-worker:codex"
 PASSES = "python3 -m unittest discover --quiet --start-directory ."
 RUN_LIMIT_S = 400.0
 LOOK_S = 0.1
@@ -102,9 +100,11 @@ class Started:
 
 @dataclass
 class Stage:
-    """Where the runs of one session live: starts commands and sees that none outlives the session."""
+    """Where the runs of one scene live: starts commands and sees that none outlives the session. `images` are
+    names of worker images by kind: dev, codex."""
 
     folder: Path
+    images: Mapping[str, str] = field(default_factory=dict)
     running: list[Started] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -138,8 +138,10 @@ class Stage:
                 started.kill()
 
 
-def demo_args(folder: Path, runtime: str, *more: str) -> tuple[str, ...]:
-    return ("demo", "--runtime", runtime, "--keep", str(folder), "--json", *more)
+def demo_args(stage: Stage, runtime: str) -> tuple[str, ...]:
+    """The demo in the stage's own folder."""
+    image = ("--image", stage.images["dev"]) if runtime == "docker" else ()
+    return ("demo", "--runtime", runtime, *image, "--keep", str(stage.folder / "demo"), "--json")
 
 
 # ---------------------------------------------------------------- what is left behind
@@ -214,7 +216,9 @@ def containers(folder: Path, *more: str) -> list[str]:
     ours = instance(folder)
     if not ours:
         return []
-    return docker("ps", "-a", "-q", "--no-trunc", "--filter", f"label=harness.instance={ours[:8]}", *more).split()
+    return docker(
+        "ps", "-a", "-q", "--no-trunc", "--filter", f"label=harness.instance={ours[:8]}", *more
+    ).split()
 
 
 def inspect(*ids: str) -> list[dict[str, Any]]:
@@ -247,7 +251,9 @@ def left_over(folder: Path, runtime: str) -> list[str]:
     for part in ("jobs", "attempts", "gates"):
         left += [f"{part}/{p.name}" for p in (data / part).glob("*")]
     left += [str(p) for p in runtime_dir(data).rglob("*")]
-    left += [str(p) for p in data.rglob("*.lock") if p.name.endswith((".git.lock", "index.lock", "HEAD.lock"))]
+    left += [
+        str(p) for p in data.rglob("*.lock") if p.name.endswith((".git.lock", "index.lock", "HEAD.lock"))
+    ]
     left += [f"lock {p}" for p in (data / "lock", *data.glob("git/*.lock")) if _held(p)]
     return left
 
