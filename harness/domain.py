@@ -43,8 +43,8 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """An issue as listed. `body` is never None; `labels` keep the forge's spelling. `seen_at`: when the answer
-    that says so was asked for."""
+    """An issue as listed. `body` is never None; `labels` keep the forge's spelling. `seen_at`: when the
+    answer that says so was asked for."""
 
     number: int
     title: str
@@ -307,6 +307,7 @@ class Status:
     cpu_s: float = 0.0
     progress_at: float = 0.0
     detail: str = ""
+    seen_at: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -353,6 +354,7 @@ class Run:
     failed_command: str = ""
     log_tail: str = ""
     gaps: int = 0
+    seen_at: float = 0.0
     result: AgentResult | None = None
 
 
@@ -367,6 +369,7 @@ class WorkTree:
     changed: tuple[str, ...] = ()
     ahead: int = 0
     merging: bool = False
+    seen_at: float = 0.0
 
 
 # ---------------------------------------------------------------- the bus
@@ -469,7 +472,7 @@ def container_name(repo: str, attempt: str, part: str, instance: str = "") -> st
 
 
 VALUES: tuple[type, ...] = (
-    Unknown, Account, Repository, Issue, Gone, Comment, Reply, Candidate, Slots, Lane, Entry, Limited, Pull,
+    Unknown, Account, Repository, Issue, Gone, Reply, Candidate, Slots, Lane, Entry, Limited, Pull,
     Review, Check, Published, FileChange, Imported, Merged, Mount, Limits, Job, Status, Absent, AgentResult,
     Run, WorkTree, Ask, Beat, News, Control, Peer, Gate,
 )  # fmt: skip

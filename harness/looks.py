@@ -43,13 +43,14 @@ REPOSITORY_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How one kind of query is read: by whom, in which pool, how old it may get, and whether it must be
-    younger than the asking machine's last record."""
+    """How one kind of query is read: by whom, in which pool, how old it may get, whether it must be
+    younger than the asking machine's last record, and which answers will not change any more."""
 
     read: Reader
     port: str
     age_s: float
     fresh: bool = True
+    final: Callable[[Any], bool] = lambda value: False
 
 
 # ---------------------------------------------------------------- the forge
@@ -191,7 +192,9 @@ def _job(world: World, name: str) -> Result[Any]:
     assert world.runtime is not None
     if name.startswith("prepare-") and world.store.get(f"prepared/{name}") is not None:
         return Ok(Status(name, "EXITED", 0))
-    return world.runtime.status(name).map(lambda s: s if s is not None else Absent(name))
+    found = world.runtime.status(name)
+    now = world.clock.now()
+    return found.map(lambda s: replace(s, seen_at=now) if s is not None else Absent(name))
 
 
 def _gate(world: World, name: str) -> Result[Any]:
@@ -266,7 +269,7 @@ def _run(world: World, name: str) -> Result[Any]:
         s.started_at or 0.0,
         log_tail=tail,
         gaps=world.gaps(),
-        finished_at=s.finished_at or 0.0,
+        seen_at=world.clock.now(),
     )
     if s.alive:
         return Ok(run)
@@ -309,11 +312,11 @@ READERS: Mapping[str, Reading] = {
     "preflight": Reading(_preflight, "git", 3600.0, fresh=False),
     "image": Reading(_image, "runtime", 5.0, fresh=False),
     "ours": Reading(_ours, "runtime", 30.0, fresh=False),
-    "job": Reading(_job, "runtime", 0.5),
+    "job": Reading(_job, "runtime", 0.5, final=lambda s: isinstance(s, Status) and s.phase == "EXITED"),
     "gate": Reading(_gate, "runtime", 0.5),
     "words": Reading(_words, "local", 0.5),
     "disk": Reading(_disk, "local", 10.0, fresh=False),
-    "run": Reading(_run, "runtime", 0.3),
+    "run": Reading(_run, "runtime", 0.3, final=lambda r: isinstance(r, Run) and not r.running),
     "worktree": Reading(_worktree, "git", 0.3),
 }
 
@@ -479,6 +482,8 @@ class Looks:
         after = changed if reading.fresh else -1.0
         age = reading.age_s or self.rhythm_s(head)
         stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun <= after
+        if reading.final(kept.value) and kept.begun >= max(after, 0.0) and not kept.bad:
+            stale = False
         if stale and not kept.reading and now >= kept.not_before:
             self._read(query, reading, rest, kept)
         if kept.begun < 0 or kept.begun <= after:

@@ -59,7 +59,7 @@ def running(**facts: Any) -> dict[str, Any]:
     return {
         f"job/{JOB}": Status(JOB, "RUNNING", engine="engine/1", progress_at=NOW - 1),
         "beat/12.1": Beat(NOW - 1, "CODE", 1),
-        "words/12.1": (),
+        "words/12.1": Beat(NOW, "", 0),
         "asked/12.1": (),
         "capped/12.1": "",
         "lane": Lane(f"{REPO}/release/0.5.0", "0.5.0", "release/0.5.0"),

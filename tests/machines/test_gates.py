@@ -148,7 +148,8 @@ def test_a_red_base_is_said_to_be_red() -> None:
 def test_a_lost_gate_is_started_again_three_times_and_then_it_is_a_failure(machine, look) -> None:  # type: ignore[no-untyped-def]
     it = machine(STARTED)
     assert said(it, look("lost")) == "begins EndGate"
-    worn = replace(it, data=replace(it.data, gate_tries=3))
+    ended = machine(STARTED, ENDED)
+    worn = replace(ended, data=replace(ended.data, gate_tries=3))
     assert said(worn, look("lost")).split(" -> ")[0] in ("gate_red", "red")
 
 

@@ -78,7 +78,7 @@ def _base(item: Item[Attempt], seen: Seen) -> str:
 def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> Watch:
     d = item.data
     words = seen[f"words/{d.code}"]
-    if not known(words):
+    if not known(words) or (isinstance(job, Status) and words.at < job.seen_at):
         return wait("reading its last words", words)
     heard = [b for b in (beat, words) if isinstance(b, Beat) and b.incarnation == d.incarnation]
     here = next((b for b in heard if b.final), heard[0] if heard else None)

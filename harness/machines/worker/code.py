@@ -66,7 +66,7 @@ def _ended(item: Item[Worker], seen: Seen, run: Run, result: AgentResult) -> Wat
         until = None if result.retry_after_s is None else seen.now + result.retry_after_s
         return Err(failure, f"{result.status}: {result.message[:500]}", not_before=until)
     tree = seen["tree"]
-    if not known(tree):
+    if not known(tree) or tree.seen_at < run.seen_at:
         return wait("looking at what the agent changed", tree)
     if not tree.dirty and not tree.ahead:
         return Err(Failure.AGENT_NO_CHANGES, result.message[:500])
