@@ -8,7 +8,7 @@ open.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.result import Err, Ok, Pass, Result
@@ -113,7 +113,11 @@ def keyed(
         return Outcome.done(found.value)
     if lags and sent.at is not None and sent.absent + 1 < lag_reads:
         return Outcome("ambiguous", None, "", "not there yet", now + 1.0, sent.absent + 1, sent.at)
-    return act()
+    done = act()
+    if lags and done.status == "ambiguous":
+        # No look counts before then, so nobody looks.
+        return replace(done, not_before=max(done.not_before, now + lag_s))
+    return done
 
 
 def err(result: Err) -> str:
