@@ -273,8 +273,10 @@ class ProcessRuntime:
                     rundir.end_strays(folder)
                 gone = self.root / f".gone-{name}-{uuid.uuid4().hex[:8]}"
                 folder.rename(gone)
-            for rest in self.root.glob(f".gone-{name}-*"):
-                shutil.rmtree(rest)
+            # `.new-` is what a director left that died while it made the folder.
+            for kind in ("gone", "new"):
+                for rest in self.root.glob(f".{kind}-{name}-*"):
+                    shutil.rmtree(rest)
         except (OSError, ValueError) as e:
             return _err(e)
         return Ok(None)

@@ -369,6 +369,16 @@ def test_remove_ends_what_lives(runtime: ProcessRuntime) -> None:
     assert runtime.status("h-12-1") == Ok(None)
 
 
+def test_remove_takes_away_what_an_unfinished_start_left(runtime: ProcessRuntime) -> None:
+    half = runtime.root / ".new-h-12-1-0a1b2c3d"
+    other = runtime.root / ".new-h-12-10-0a1b2c3d"
+    for folder in (half, other):
+        folder.mkdir(parents=True)
+        (folder / "stdin").write_text("a prompt")
+    assert runtime.remove("h-12-1") == Ok(None)
+    assert not half.exists() and other.exists()
+
+
 @pytest.mark.parametrize(
     "mark",
     [
