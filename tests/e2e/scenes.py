@@ -122,8 +122,9 @@ class Chain:
     after: list[dict[str, str]]
 
 
-PROCESS_KILLS = (24, 61, 33, 47, 52, 29, 66, 41, 38, 57)
-DOCKER_KILLS = (70, 130, 90)
+# Together about six sevenths of all boundaries that an undisturbed demo crosses.
+PROCESS_KILLS = (40, 95, 70, 110, 85, 100, 65, 120, 80, 90)
+DOCKER_KILLS = (150, 300, 250)
 
 
 def crashed_process_demo(stage: Stage) -> Chain:
