@@ -11,6 +11,7 @@ import hmac
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from harness.core import shapes
@@ -59,7 +60,8 @@ class Redactor:
             if merged and s.start < merged[-1].end:
                 last = merged[-1]
                 lead = s if s.known >= 0 > last.known else last
-                merged[-1] = Span(last.start, max(last.end, s.end), lead.kind, lead.known)
+                first = min(last.first, s.first)
+                merged[-1] = Span(last.start, max(last.end, s.end), lead.kind, lead.known, first)
             else:
                 merged.append(s)
         return tuple(_whole_characters(data, s) for s in merged)
@@ -109,8 +111,8 @@ class StreamRedactor:
         """Up to where nothing can change any more; but never more than HELD_BYTES are kept."""
         cut = min(len(data) - TAIL_BYTES, shapes.open_since(data))
         for s in reversed(spans):
-            if s.end > cut and s.start < cut:
-                cut = s.start
+            if s.end > cut and s.first < cut:
+                cut = s.first
         return max(cut, len(self._before), len(data) - HELD_BYTES)
 
     def _emit(self, data: bytes, cut: int, spans: Sequence[Span]) -> bytes:
@@ -133,4 +135,4 @@ def _whole_characters(data: bytes, span: Span) -> Span:
         start -= 1
     while end < len(data) and end - span.end < 3 and data[end] & 0xC0 == 0x80:
         end += 1
-    return Span(start, end, span.kind, span.known) if (start, end) != (span.start, span.end) else span
+    return replace(span, start=start, end=end) if (start, end) != (span.start, span.end) else span

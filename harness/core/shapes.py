@@ -28,12 +28,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes `start` to `end` are a secret of that kind; `known` is its number among those known by value."""
+    """Bytes `start` to `end` are a secret of that kind; `known` is its number among those known by value.
+    `since`: where what makes it known begins (the word before it), if that is before `start`."""
 
     start: int
     end: int
     kind: str
     known: int = -1
+    since: int = -1
+
+    @property
+    def first(self) -> int:
+        return self.since if 0 <= self.since < self.start else self.start
 
 
 def _shape(kind: str, hints: str, pattern: str, most_bytes: int) -> Shape:
@@ -125,7 +131,7 @@ def find(data: bytes) -> Iterator[Span]:
             while at >= 0:
                 found = match(shape, data, at)
                 if found:
-                    yield Span(*found, shape.kind)
+                    yield Span(*found, shape.kind, since=at)
                 at = hay.find(hint, max(found[1], at + 1) if found else at + 1)
 
 
