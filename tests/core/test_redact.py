@@ -17,7 +17,7 @@ from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from harness.core.redact import HELD_BYTES, TAIL_BYTES, Redactor
@@ -188,6 +188,7 @@ def test_what_is_no_secret_is_left_alone(text: str) -> None:
     assert Redactor((SECRET,)).text(text) == text
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=200))
 def test_text_without_a_secret_comes_back_as_it_went_in(text: str) -> None:
     assert Redactor((SECRET, "ghs_" + "Zz9" * 60)).text(text) == text
@@ -217,6 +218,7 @@ def test_no_cut_of_the_stream_lets_a_form_through(
     st.integers(0, 2 * TAIL_BYTES),
     st.lists(st.integers(0, 6000), max_size=8),
 )
+@example("aws secret", 0, [TAIL_BYTES + 22])  # the word that makes it known went out before the secret came
 def test_no_cut_of_the_stream_lets_a_shape_through(name: str, lead: int, cuts: list[int]) -> None:
     _, value = SHAPES[name]
     text = "." * lead + "\n" + AROUND.get(name, "x {} y").format(value) + "\n" + "word " * 500

@@ -193,6 +193,7 @@ def test_clean_text_has_no_control_and_no_invisible_characters() -> None:
     assert clean("a\u200d\u200cb") == "ab"
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(categories=["Cc", "Cf", "L", "N", "P", "Z"]), max_size=100))
 def test_cleaning_twice_changes_nothing(text: str) -> None:
     once = clean(text)
