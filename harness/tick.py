@@ -66,6 +66,7 @@ class Ticker:
     opened: list[Item[Any]] = field(default_factory=list)
     waiting: dict[str, str] = field(default_factory=dict)
     later: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    unwritten: dict[tuple[Any, ...], Outcome] = field(default_factory=dict)
 
     # ------------------------------------------------------------ folding
 
@@ -93,7 +94,7 @@ class Ticker:
 
     def _finish(self, item: Item[Any], kind: Kind, intent: Intent) -> Item[Any]:
         key = (item.id, item.entry, intent.n, intent.tries)
-        done = self.performer.take(key)
+        done = self.unwritten.get(key) or self.performer.take(key)
         if done is not None:
             return self._settle(item, intent, key, done)
         if self.performer.busy(key):
@@ -105,7 +106,9 @@ class Ticker:
                 return self._move(item, kind, seen, alarm)
         now = self.world.clock.now()
         due = intent.not_before
-        if item.changed_at > now:  # the clock was set back: what is left of the wait counts from this start on
+        if (
+            item.changed_at > now
+        ):  # the clock was set back: what is left of the wait counts from this start on
             due += self.world.epoch_began - item.changed_at
         if max(due, self.later.get(key, 0.0)) > now:
             return item
@@ -134,7 +137,10 @@ class Ticker:
             self.waiting[item.id] = outcome.detail
             return item
         self.later.pop(key, None)
+        # Kept until it is written: an effect whose outcome was lost here would pass for one never sent.
+        self.unwritten[key] = outcome
         new = self._write(item, Draft("outcome", self._outcome(intent, outcome)))
+        del self.unwritten[key]
         if outcome.detail and outcome.status != "done":
             self.waiting[item.id] = outcome.detail
         return new
@@ -264,11 +270,18 @@ class Ticker:
             return self._snapshot(new) if new.seq % SNAPSHOT_EVERY == 0 and draft.kind != "snapshot" else new
         if isinstance(result, Err) and result.failure == Failure.AUTH_FAILED:
             raise Fenced(result.detail)
+        there = self.load(name) if item is not None else None
+        if there is not None and item is not None and there.seq > item.seq:
+            return there  # an append whose answer was lost is in the journal all the same
         detail = result.detail if isinstance(result, Err) else result.message
         raise StoreUnavailable(detail)
 
     def _snapshot(self, item: Item[Any]) -> Item[Any]:
-        return self._write(item, Draft("snapshot", snapshot(item, self.codec.encode)))
+        """Only an abbreviation: where it cannot be written the machine goes on without it."""
+        try:
+            return self._write(item, Draft("snapshot", snapshot(item, self.codec.encode)))
+        except StoreUnavailable:
+            return item
 
     def _open(self, effect: OpenMachine) -> Outcome:
         existing = self.load(effect.machine)
