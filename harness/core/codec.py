@@ -23,7 +23,11 @@ class Codec:
     Unknown fields on reading are ignored (an older reader)."""
 
     def __init__(self, classes: Iterable[type]) -> None:
-        self.classes: Mapping[str, type] = {c.__name__: c for c in classes}
+        found: dict[str, type] = {}
+        for c in classes:
+            if found.setdefault(c.__name__, c) is not c:
+                raise CodecError(f"two classes are called {c.__name__}")
+        self.classes: Mapping[str, type] = found
 
     def encode(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float):
