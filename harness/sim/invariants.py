@@ -85,7 +85,7 @@ class Checker:
             self.say("only green trees land", f"{ref} -> {new[:12]}")
         if old and (not new or not remote.is_ancestor(old, new)):
             kept = [s for r, s in remote.refs.items() if r != ref] + [new]
-            safe = {c.sha for c in history(remote.commits, kept, {})}
+            safe = {c.sha: True for c in history(remote.commits, kept, {})}
             lost = [c.sha for c in history(remote.commits, [old], safe)]
             theirs = [s for s in lost if s in self.people.commits]
             if theirs:
@@ -178,7 +178,8 @@ class Checker:
         if i.state == "WAITING":
             return False
         if i.state == "LANDING":
-            return waits or self.people.meddled
+            still = self.night.process_clock.now() - i.changed_at > 300.0
+            return waits or (self.people.meddled and still)
         return i.state in RESTING
 
     def _release_rests(self, i: Any) -> bool:

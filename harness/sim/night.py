@@ -25,16 +25,18 @@ from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.outcome import Outcome, Sent
 from harness.policy import Policy
-from harness.ports import Tools, World
+from harness.ports import Screened, Tools, World
 from harness.sim.clock import ProcessClock, Time
 from harness.sim.crew import Crew, Green, NightAgent, Play
 from harness.sim.outside import LIMITS, Killed, SimForge, SimGateway, SimRepo, SimRuntime, SimStore, Switch
 from harness.sim.turns import Delay, Turns, at_once
+from harness.tick import StoreUnavailable
 
 REPO = "acme/widget"
 OURS = "harness-bot"
 PASSES = 2000
 REST_S = 20.0
+RESTART_S = 10.0
 FILES = frozenset({"WriteBrief", "StartGate", "StartPrepare", "StartWorker"})
 
 
@@ -126,7 +128,7 @@ class Night:
         clock = ProcessClock.started(self.clock)
         self.process_clock = clock
         self.store = SimStore(clock, code="0", epoch=self.epoch, disk=self.disk)
-        self.store.time, self.store.full = self.clock, self.full  # type: ignore[method-assign]
+        self.store.time, self.store.full = self.clock, self.full
         self.gateway.clock = clock
         self.runtime.clock = clock
         self.forge.governor = Governor(self.store.get, self.store.put, clock, LIMITS, 4)
@@ -174,7 +176,10 @@ class Night:
         return perform(effect, sent, world)
 
     def _limits(self) -> tuple[Limited, ...]:
-        resources = self.forge.governor.snapshot()["resources"]
+        governor, now = self.forge.governor, self.process_clock.now()
+        if all(b.closed_until <= now for b in governor._budgets.values()):
+            return ()
+        resources = governor.snapshot()["resources"]
         return tuple(
             Limited(k, r["closed_until"], "asked to slow down") for k, r in resources.items() if r["closed_until"]
         )
@@ -215,6 +220,11 @@ class Night:
         except Killed as e:
             self.tell(f"director {self.epoch} is killed {e}")
             self.crash(self.down_s())
+            return True
+        except StoreUnavailable as e:
+            # Only a start raises it: the process ends, and its supervisor starts it again.
+            self.tell(f"director {self.epoch} cannot start: {e}")
+            self.crash(RESTART_S)
             return True
 
     def _late(self) -> None:
@@ -266,8 +276,8 @@ def _on_full_disk(world: World) -> World:
     return replace(world, data=FullDisk())  # type: ignore[arg-type]
 
 
-def screen_nothing(imported: Imported) -> str:
-    return ""
+def screen_nothing(imported: Imported) -> Screened:
+    return Screened()
 
 
 __all__ = ["OURS", "REPO", "Night", "NightArchive", "Result", "no_bug", "screen_nothing"]

@@ -76,7 +76,7 @@ class SimForge(MemoryForge):
         resource = WRITE if write else READ
         granted = self.governor.enter(resource, 0 if write else 1)
         if not isinstance(granted, Ok):
-            return granted  # type: ignore[return-value]
+            return granted
         try:
             return self._sent(name, args, work, write, resource, granted.value.at)
         finally:

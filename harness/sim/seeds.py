@@ -9,6 +9,7 @@ import hashlib
 import multiprocessing
 import random
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,6 +138,9 @@ def _run(night: Night, weather: Weather, checker: Checker) -> bool:
             night.step()
         except AssertionError as e:
             checker.say("it comes to rest", str(e)[:500])
+            return False
+        except Exception as e:
+            checker.say("nothing raises", "".join(traceback.format_exception(e, limit=-5))[-1500:])
             return False
         if checker.settled():
             return True

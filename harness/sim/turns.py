@@ -138,7 +138,7 @@ class Turns:
     ) -> Turns:  # fmt: skip
         items: dict[str, Item[Any]] = {}
         looks = LateLooks(world, Own(world, items, signal, limits), _now, rhythm)
-        looks.delay, looks.on_way = delay, []  # type: ignore[method-assign]
+        looks.delay, looks.on_way = delay, []
         ticker = Ticker(world, looks, Slowly(world, delay, late_work), do, world.policy, boundary)
         return cls(ticker, items)
 

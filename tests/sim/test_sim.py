@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.failures import Failure
+from harness.policy import Policy
 from harness.sim.clock import ProcessClock, Time
 from harness.sim.invariants import COUNTERS, Checker
 from harness.sim.night import REPO, Night
@@ -17,8 +19,6 @@ from harness.sim.outside import Fate
 from harness.sim.people import People
 from harness.sim.seeds import Options, play, run
 from harness.sim.weather import CLASSES, Weather, mix
-from harness.failures import Failure
-from harness.policy import Policy
 
 ROOT = Path(__file__).parents[2]
 BOTH = Options()
