@@ -66,6 +66,7 @@ class Ticker:
     opened: list[Item[Any]] = field(default_factory=list)
     waiting: dict[str, str] = field(default_factory=dict)
     later: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    kept_policy: tuple[Policy, Any] | None = None
     unwritten: dict[tuple[Any, ...], Outcome] = field(default_factory=dict)
 
     # ------------------------------------------------------------ folding
@@ -242,9 +243,15 @@ class Ticker:
         return {
             "now": seen.now,
             "epoch_began": seen.epoch_began,
-            "policy": self._part(self.codec.encode(seen.policy)),
+            "policy": self._policy(seen.policy),
             "facts": facts,
         }
+
+    def _policy(self, policy: Policy) -> Any:
+        """It changes seldom, and every record holds it: encoded once."""
+        if self.kept_policy is None or self.kept_policy[0] is not policy:
+            self.kept_policy = (policy, self._part(self.codec.encode(policy)))
+        return self.kept_policy[1]
 
     def _part(self, value: Any) -> Any:
         data = canonical(value)
