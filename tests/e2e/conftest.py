@@ -22,6 +22,8 @@ from demo_world import ROOT, Stage, docker
 # In this order: what takes longest first.
 SCENES: dict[str, Callable[[Stage], Any]] = {
     "crashed_process_demo": scenes.crashed_process_demo,
+    "demo_with_limits": scenes.demo_with_limits,
+    "demo_with_lost_writes": scenes.demo_with_lost_writes,
     "process_demo": scenes.process_demo,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,

@@ -5,16 +5,18 @@ The one rule: a scene asserts only what it needs to go on; what must be true is 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from demo_world import Finished, Stage, Started, demo_args, inspect, live, sweep
+from demo_world import ROOT, Finished, Stage, Started, demo_args, inspect, live, sweep
 
 # ---------------------------------------------------------------- the demo, undisturbed
 
@@ -165,3 +167,82 @@ def _follow(folder: Path, runtime: str, lives: dict[str, set[str]], over: thread
         if (folder / "data" / "instance").exists():
             for name, life in live(folder, runtime).items():
                 lives.setdefault(name, set()).add(life)
+
+
+# ---------------------------------------------------------------- the demo on a forge that misbehaves
+
+
+@dataclass
+class Faulty:
+    folder: Path
+    finished: Finished
+    rules: list[dict[str, Any]]
+    report: dict[str, Any]
+
+
+REST = "^(POST|PATCH|PUT|DELETE) /repos/"
+OURS = "^GET /repos/acme/tally/(issues$|issues/[1235]/|pulls/)"  # what the demo's person does not read
+LOST_WRITES: dict[str, Any] = {
+    "penalty_s": 1.0,
+    "config": {},
+    "faults": [
+        # What was written although the answer says, or does not even say, that it failed.
+        {
+            "match": "^POST .*/issues/[0-9]+/comments$",
+            "kind": "status-after",
+            "status": 502,
+            "times": 2,
+            "skip": 1,
+        },
+        {"match": "^POST .*/pulls$", "kind": "status-after", "status": 502, "times": 1},
+        {"match": "^POST .*/releases$", "kind": "status-after", "status": 502, "times": 1},
+        {"match": "^POST .*/pulls$", "kind": "drop-after", "times": 2, "skip": 1},
+        {"match": "^POST .*/issues/[0-9]+/comments$", "kind": "drop-after", "times": 2, "skip": 3},
+        {"match": "^(POST|DELETE) .*/labels", "kind": "drop-after", "times": 2, "skip": 4},
+        {"match": "git-receive-pack$", "kind": "drop-after", "times": 3, "skip": 2},
+        {"match": "^GET .*/pulls/", "kind": "mergeable-null", "n": 3},
+        {"match": "^GET .*/issues/[0-9]+/comments$", "kind": "stale", "times": 3, "n": 2},
+    ],
+}
+LIMITED: dict[str, Any] = {
+    "penalty_s": 1.0,
+    "protected": True,
+    # One call at a time: of two under way at once the second one cannot know of the first one's penalty.
+    "config": {
+        "release": {"required_review": "release"},
+        "budget": {"github": {"max_concurrent_requests": 1}},
+    },
+    "faults": [
+        {"match": f"{REST}.*/(comments|labels|pulls)", "kind": "secondary-limit", "times": 2, "skip": 4},
+        {"match": OURS, "kind": "secondary-limit", "times": 2, "skip": 40},
+        {"match": f"{REST}.*/(comments|labels)", "kind": "secondary-limit", "status": 429, "retry_after": 1,
+         "times": 2, "skip": 9},
+        {"match": OURS, "kind": "secondary-limit", "status": 429, "retry_after": 1, "times": 1, "skip": 70},
+        {"match": "/merge$", "kind": "base-modified", "n": 2},
+    ],
+}  # fmt: skip
+
+
+def demo_with_lost_writes(stage: Stage) -> Faulty:
+    return _faulty(stage, LOST_WRITES)
+
+
+def demo_with_limits(stage: Stage) -> Faulty:
+    return _faulty(stage, LIMITED)
+
+
+def _faulty(stage: Stage, settings: dict[str, Any]) -> Faulty:
+    folder = stage.folder / "demo"
+    folder.mkdir(parents=True)
+    (stage.folder / "settings.json").write_text(json.dumps(settings))
+    program = (sys.executable, str(ROOT / "tests" / "support" / "faulty_demo.py"))
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
+    try:
+        ended = stage.run(
+            str(folder), str(stage.folder / "settings.json"), program=program, env={"PYTHONPATH": path}
+        )
+        assert ended.out, ended.told[-4000:]
+        d = ended.document
+        return Faulty(folder, replace(ended, out=json.dumps(d["demo"])), d["rules"], d["report"])
+    finally:
+        sweep(folder, "process")

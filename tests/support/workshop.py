@@ -20,7 +20,7 @@ from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.outcome import Outcome, Sent
 from harness.policy import Policy
-from harness.ports import Tools, World
+from harness.ports import Screened, Tools, World
 
 REPO = "acme/widget"
 START = 1_800_000_000.0
@@ -77,7 +77,7 @@ class Workshop:
         rules = replace(Policy(repo=REPO, instance="t", commands=("test",), image="img"), **policy)
         world = World(
             clock, store, lambda: rules, folder, 1, clock.now(), forge=forge, repo=repo, runtime=runtime,
-            gateway=gateway, archive=shelf, screen=lambda imported: "", marks=Marks(b"s" * 32, "t", REPO),
+            gateway=gateway, archive=shelf, screen=lambda imported: Screened(), marks=Marks(b"s" * 32, "t", REPO),
             tools=Tools("python", "/harness", ("harness",)),
         )  # fmt: skip
         return cls(clock, hub, remote, repo, forge, runtime, gateway, store, shelf, world, main)
