@@ -88,8 +88,12 @@ def mutate(folder: Path, m: Mutation) -> None:
     path = folder / "harness" / m.path
     text = path.read_text()
     if text.count(m.old) != 1:
-        raise SystemExit(f"mutations: {m.name}: {m.path} holds the text {text.count(m.old)} times, not once: mend the mutation")
-    imports = "from harness.core.result import Ok\n" if "Ok(" in m.new and "import Err, Ok" not in text else ""
+        raise SystemExit(
+            f"mutations: {m.name}: {m.path} holds the text {text.count(m.old)} times, not once: mend the mutation"
+        )
+    imports = (
+        "from harness.core.result import Ok\n" if "Ok(" in m.new and "import Err, Ok" not in text else ""
+    )
     text = text.replace(m.old, m.new)
     if imports:
         text = text.replace("from harness.core.result import", f"{imports}from harness.core.result import", 1)
@@ -102,7 +106,11 @@ def hunt(folder: Path, faults: str, seeds: int) -> tuple[int, str, int]:
         last = min(first + STEP, seeds)
         args = ("-m", "harness", "sim", "--seeds", f"{first}:{last}", "--faults", faults, "--json")
         said = subprocess.run(
-            [sys.executable, *args], cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, capture_output=True, text=True
+            [sys.executable, *args],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
         )
         if not said.stdout.strip():
             return first, f"the simulator stopped: {said.stderr.strip().splitlines()[-1][:80]}", last
@@ -114,7 +122,9 @@ def hunt(folder: Path, faults: str, seeds: int) -> tuple[int, str, int]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--seeds", type=int, default=1000, help="how many seeds a mutation may live (default 1000)")
+    options.add_argument(
+        "--seeds", type=int, default=1000, help="how many seeds a mutation may live (default 1000)"
+    )
     options.add_argument("--only", default="", help="only mutations whose name contains this")
     given = options.parse_args()
     alive = 0
@@ -129,7 +139,10 @@ def main() -> int:
             mutate(folder, m)
             seed, what, _ = hunt(folder, m.faults, given.seeds)
         alive += seed < 0
-        print(f"{m.name:<30} {seed if seed >= 0 else '-':>5}  {what or 'NOT CAUGHT':<40} {time.monotonic() - began:7.1f}", flush=True)
+        print(
+            f"{m.name:<30} {seed if seed >= 0 else '-':>5}  {what or 'NOT CAUGHT':<40} {time.monotonic() - began:7.1f}",
+            flush=True,
+        )
     return 1 if alive else 0
 
 

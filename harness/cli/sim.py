@@ -12,10 +12,18 @@ SHOWN = 3
 
 
 @click.command(help="Play seeded nights in memory with faults, and check what must always hold.")
-@click.option("--seeds", default="0:100", show_default=True, metavar="A:B", help="From A up to, not including, B.")
+@click.option(
+    "--seeds", default="0:100", show_default=True, metavar="A:B", help="From A up to, not including, B."
+)
 @click.option("--issues", default=3, show_default=True, type=click.IntRange(1, 50))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1, 20))
-@click.option("--faults", default="all", show_default=True, metavar="LIST", help="Comma-separated classes, all, or none.")
+@click.option(
+    "--faults",
+    default="all",
+    show_default=True,
+    metavar="LIST",
+    help="Comma-separated classes, all, or none.",
+)
 @click.option("--processes", default=0, show_default=True, help="0: one per processor.")
 @click.option("--transcript", is_flag=True, help="Print the transcript of every seed, to stderr.")
 @json_option
@@ -31,7 +39,10 @@ def command(
     for v in verdicts if transcript else bad[:SHOWN]:
         lines = v.transcript or play(v.seed, options, story=True).transcript
         again = f"harness sim --seeds {v.seed}:{v.seed + 1} --issues {issues} --workers {workers} --faults {faults}"
-        click.echo("\n".join([f"seed {v.seed} ({', '.join(v.classes) or 'no faults'}); again: {again}", *lines, ""]), err=True)
+        click.echo(
+            "\n".join([f"seed {v.seed} ({', '.join(v.classes) or 'no faults'}); again: {again}", *lines, ""]),
+            err=True,
+        )
     found = [{"seed": v.seed, "invariant": x.invariant, "step": x.step} for v in bad for x in v.violations]
     document = {
         "seeds": len(verdicts), "violations": found, "ticks": sum(v.ticks for v in verdicts), "seconds": round(seconds, 3),

@@ -29,7 +29,9 @@ from harness.sim.turns import Delay, Turns, at_once
 
 Play = Mapping[int, Sequence[Mapping[str, Any]]]
 Green = Callable[[Mapping[str, str]], bool]
-PERSON = frozenset({"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"})
+PERSON = frozenset(
+    {"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"}
+)
 
 
 class NightAgent:
@@ -46,7 +48,11 @@ class NightAgent:
             return AgentResult("interrupted")
         d = json.loads(output)
         return AgentResult(
-            d.get("status", "done"), d.get("say", "did it"), tokens_in=1000, tokens_out=50, question=d.get("question", "")
+            d.get("status", "done"),
+            d.get("say", "did it"),
+            tokens_in=1000,
+            tokens_out=50,
+            question=d.get("question", ""),
         )
 
 
@@ -98,7 +104,9 @@ class NightClone:
         ahead = int(tree_sha(self._tree_of(self.base_sha or base_sha)) != tree_sha(head))
         return Ok(WorkTree(self.head, base_sha, len(changed), changed, ahead))
 
-    def commit(self, message: str, author: tuple[str, ...], at: float, base_sha: str) -> Result[Mapping[str, Any]]:
+    def commit(
+        self, message: str, author: tuple[str, ...], at: float, base_sha: str
+    ) -> Result[Mapping[str, Any]]:
         if tree_sha(self.tree()) != tree_sha(self._tree_of(self.head)):
             self.head = self.repo.write([self.head], self.files, message, at)
         self.files = {}
@@ -198,7 +206,9 @@ class Crew:
         good = self.green(clone.tree())
         path = Path(job.argv[3])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"commands_run": 1, "failed_command": "" if good else "test", "exit": int(not good)}))
+        path.write_text(
+            json.dumps({"commands_run": 1, "failed_command": "" if good else "test", "exit": int(not good)})
+        )
         return Plan(5.0, 0 if good else 1, output=b"$ test\n" + (b"" if good else b"1 failed\n"))
 
     def _turns(
@@ -250,7 +260,12 @@ class Crew:
             return True
         item = living.machine
         final = item.state if item.state in ("DONE", "BLOCKED") else ""
-        detail = {"final": final, "reason": item.data.detail, "failure": item.data.failure, "counters": item.data.counters}
+        detail = {
+            "final": final,
+            "reason": item.data.detail,
+            "failure": item.data.failure,
+            "counters": item.data.counters,
+        }
         living.bus.beat(item.state, detail)
         self.runtime.say(living.name, b"", cpu_s=0.1)
         if final:

@@ -222,7 +222,12 @@ class Checker:
 
     def _charges(self) -> None:
         p = self.night.policy
-        bounds = {"agent": p.max_retries, "rework": p.rework_rounds + 1, "infra": p.infra_retries, "wait": p.wait_retries}
+        bounds = {
+            "agent": p.max_retries,
+            "rework": p.rework_rounds + 1,
+            "infra": p.infra_retries,
+            "wait": p.wait_retries,
+        }
         for disk in self.night.crew.disks.values():
             for records in disk.records.values():
                 self._worker_charges(records, bounds)
@@ -230,10 +235,19 @@ class Checker:
             if "/ticket/" in machine:
                 self._ticket_charges(machine, records, bounds)
             elif "/attempt/" in machine:
-                again = sum(1 for r in records if r.kind == "transition" and r.body["event"] in ("upgrade", "infra_lost"))
+                again = sum(
+                    1
+                    for r in records
+                    if r.kind == "transition" and r.body["event"] in ("upgrade", "infra_lost")
+                )
                 if again > INCARNATIONS_LIMIT:
                     self.say("retries are bounded", f"{machine}: {again} incarnations")
-        fresh = sum(1 for rs in self.night.disk.records.values() for r in rs if r.body.get("event") == "person_retries")
+        fresh = sum(
+            1
+            for rs in self.night.disk.records.values()
+            for r in rs
+            if r.body.get("event") == "person_retries"
+        )
         for number in self.night.hub.issues:
             n = sum(1 for m in self.night.disk.records if f"/attempt/{number}." in m)
             if n > p.max_attempts * (1 + fresh) + len(self.people.touched):
@@ -248,7 +262,9 @@ class Checker:
             grown = {k: n - had.get(k, 0) for k, n in note["counters"].items() if n != had.get(k, 0)}
             right = COUNTERS[note.get("failure", "internal_error")]
             if any(n and k != "nobody" and (k != right or n != 1) for k, n in grown.items()):
-                self.say("charged to the right counter", f"{r.machine} #{r.seq} {note.get('failure')}: {grown}")
+                self.say(
+                    "charged to the right counter", f"{r.machine} #{r.seq} {note.get('failure')}: {grown}"
+                )
             over = [k for k, n in note["counters"].items() if k in bounds and n > bounds[k] + 1]
             if over:
                 self.say("retries are bounded", f"{r.machine}: {note['counters']}")
@@ -267,11 +283,16 @@ class Checker:
             for k, n in note["counters"].items():
                 more = n - max(had.get(k, 0), said.get(k, 0))
                 if k != "nobody" and (more > 1 or (more > 0 and k != right)):
-                    self.say("charged to the right counter", f"{machine} #{r.seq} {note.get('failure')}: {k} +{more}")
+                    self.say(
+                        "charged to the right counter",
+                        f"{machine} #{r.seq} {note.get('failure')}: {k} +{more}",
+                    )
                 if k in bounds and n > bounds[k] + 1:
                     self.say("retries are bounded", f"{machine}: {note['counters']}")
             if right and note["counters"].get(right, 0) <= had.get(right, 0):
-                self.say("charged to the right counter", f"{machine} #{r.seq} {note.get('failure')}: not charged")
+                self.say(
+                    "charged to the right counter", f"{machine} #{r.seq} {note.get('failure')}: not charged"
+                )
             had = dict(note["counters"])
 
     def _said(self, seen: Mapping[str, Any]) -> Mapping[str, int]:
@@ -300,7 +321,11 @@ class Checker:
         unfair = {"clock", "poison"} & self.weather.classes
         if unfair or self.people.meddled:
             return frozenset()
-        good = [n for n in self.night.hub.issues if all("write" in part and "ok" in part for part in self.night.play.get(n, ()))]
+        good = [
+            n
+            for n in self.night.hub.issues
+            if all("write" in part and "ok" in part for part in self.night.play.get(n, ()))
+        ]
         return frozenset(good)
 
     def _good(self, number: int, last: Any) -> None:
@@ -335,7 +360,12 @@ class Checker:
             self.say("every end is explained", f"#{number} BLOCKED without a comment")
         if last.state in ("DEFERRED", "BLOCKED") and not (last.data.failure or last.data.detail):
             self.say("every end is explained", f"#{number} {last.state} without a reason")
-        if last.state not in ("GONE", "RELEASED") and issue.open and issue.has("harness") and not self._reason(number):
+        if (
+            last.state not in ("GONE", "RELEASED")
+            and issue.open
+            and issue.has("harness")
+            and not self._reason(number)
+        ):
             self.say("every candidate has a reason", f"#{number}")
 
     def _reason(self, number: int) -> bool:
@@ -347,15 +377,23 @@ class Checker:
     def _leftovers(self) -> None:
         night = self.night
         jobs = sorted(n for n in night.runtime.entries() if not n.startswith("prepare-"))
-        folders = sorted(str(f.relative_to(night.data)) for f in night.repo.folders if "prepared" not in str(f))
-        waiting = any(i.state in ("NEEDS_PERSON", "MERGING") for k, i in night.turns.items.items() if "/release/" in k)
+        folders = sorted(
+            str(f.relative_to(night.data)) for f in night.repo.folders if "prepared" not in str(f)
+        )
+        waiting = any(
+            i.state in ("NEEDS_PERSON", "MERGING") for k, i in night.turns.items.items() if "/release/" in k
+        )
         if jobs and not waiting:
             self.say("nothing is left over", f"jobs {jobs}")
         if folders and not waiting:
             self.say("nothing is left over", f"clones {folders}")
         if night.gateway.desks:
             self.say("nothing is left over", f"sockets {sorted(night.gateway.desks)}")
-        disk = sorted(p.name for p in (night.data / "attempts").glob("*")) if (night.data / "attempts").is_dir() else []
+        disk = (
+            sorted(p.name for p in (night.data / "attempts").glob("*"))
+            if (night.data / "attempts").is_dir()
+            else []
+        )
         if disk:
             self.say("nothing is left over", f"folders {disk}")
         for number, issue in night.hub.issues.items():
@@ -364,7 +402,12 @@ class Checker:
             if ended and issue.has("harness:working") and number not in self.people.touched:
                 self.say("nothing is left over", f"#{number} is labelled as in work")
             tip = night.remote.refs.get(f"refs/heads/agent/{number}")
-            if tip and ended and all(i.state == "RELEASED" for i in last) and number not in self.people.touched:
+            if (
+                tip
+                and ended
+                and all(i.state == "RELEASED" for i in last)
+                and number not in self.people.touched
+            ):
                 self.say("nothing is left over", f"branch agent/{number}")
 
     def _lost(self) -> None:

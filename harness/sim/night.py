@@ -51,7 +51,9 @@ class NightArchive:
     def __init__(self) -> None:
         self.sealed: dict[str, Mapping[str, Any]] = {}
 
-    def seal(self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]) -> Result[str]:
+    def seal(
+        self, attempt: str, machine: str, meta: Mapping[str, Any], logs: Mapping[str, bytes]
+    ) -> Result[str]:
         self.sealed.setdefault(attempt, dict(meta))
         return Ok(f"audit-{attempt}")
 
@@ -91,7 +93,9 @@ class Night:
         self.runtime.attach(self.clock, self.switch)
         self.gateway = SimGateway(self.clock)
         self.gateway.switch, self.gateway.folder = self.switch, self.data / "sockets"
-        self.forge = SimForge(self.remote, self.clock, hub=self.hub, lag=lambda name, args: self.lag(name, args))
+        self.forge = SimForge(
+            self.remote, self.clock, hub=self.hub, lag=lambda name, args: self.lag(name, args)
+        )
         self.forge.attach(self.clock, self.switch)
         self.archive = NightArchive()
         self.disk = Disk()
@@ -155,7 +159,9 @@ class Night:
         published = [i for i in self.turns.items.values() if "/release/" in i.id and i.state == "PUBLISHED"]
         newest = max(published, key=lambda i: i.entered_at, default=None)
         self.gateway.publish(
-            News(newest.data.tag if newest else "", newest.data.merge_sha if newest else "", self.policy.image)
+            News(
+                newest.data.tag if newest else "", newest.data.merge_sha if newest else "", self.policy.image
+            )
         )
         self.turns.open(f"{REPO}/director/{self.epoch}", Director(REPO, before, head))
 
@@ -181,7 +187,9 @@ class Night:
             return ()
         resources = governor.snapshot()["resources"]
         return tuple(
-            Limited(k, r["closed_until"], "asked to slow down") for k, r in resources.items() if r["closed_until"]
+            Limited(k, r["closed_until"], "asked to slow down")
+            for k, r in resources.items()
+            if r["closed_until"]
         )
 
     def rhythm(self, head: str) -> float:
@@ -250,7 +258,9 @@ class Night:
         end = self.clock.at + limit_s
         while not until(self):
             if self.clock.at > end:
-                raise AssertionError(f"after {limit_s:.0f} s: {self.states()}; waiting: {self.turns.ticker.waiting}")
+                raise AssertionError(
+                    f"after {limit_s:.0f} s: {self.states()}; waiting: {self.turns.ticker.waiting}"
+                )
             self.step()
 
     def states(self) -> dict[str, str]:

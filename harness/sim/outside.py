@@ -86,7 +86,9 @@ class SimForge(MemoryForge):
         self, name: str, args: Args, work: Callable[[], Result[T]], write: bool, resource: str, began: float
     ) -> Result[T]:
         if self.time.at < self.closed_until - 0.001:
-            self.broken.append(f"{name} was sent {self.closed_until - self.time.at:.1f} s before the penalty ended")
+            self.broken.append(
+                f"{name} was sent {self.closed_until - self.time.at:.1f} s before the penalty ended"
+            )
         fate = self.switch.ask("forge", name, write)
         if fate.what == "limit":
             return self._refuse(fate.wait_s, began)
@@ -94,7 +96,9 @@ class SimForge(MemoryForge):
             return Err(Failure.FORGE_DOWN, f"{name}: the forge answered 503", maybe=write)
         if fate.what in ("kill", "kill-late", "late"):
             if fate.what != "kill" and write:
-                self.switch.later.append((self.time.at + fate.wait_s, lambda: super(SimForge, self)._do(name, args, work, write)))
+                self.switch.later.append(
+                    (self.time.at + fate.wait_s, lambda: super(SimForge, self)._do(name, args, work, write))
+                )
             if fate.what != "late":
                 raise Killed(f"in {name}")
             return Err(Failure.FORGE_DOWN, f"{name}: no answer in time", maybe=write)
@@ -253,4 +257,16 @@ class SimStore(MemoryStore):
         )
 
 
-__all__ = ["Beat", "Fate", "Killed", "MemoryRemote", "SimBus", "SimForge", "SimGateway", "SimRepo", "SimRuntime", "SimStore", "Switch"]
+__all__ = [
+    "Beat",
+    "Fate",
+    "Killed",
+    "MemoryRemote",
+    "SimBus",
+    "SimForge",
+    "SimGateway",
+    "SimRepo",
+    "SimRuntime",
+    "SimStore",
+    "Switch",
+]

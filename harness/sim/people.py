@@ -70,20 +70,32 @@ class People:
         for cid, (number, c) in list(hub.comments.items()):
             mark = self.night.marks.read(c.body, f"issue/{number}")
             if self.answers and mark is not None and mark.ours and mark.name.startswith("question-"):
-                self._plan(f"answer {cid}", f"answers on #{number}", lambda n=number: self._say(n, "Use this one."))  # type: ignore[misc]
+                self._plan(
+                    f"answer {cid}", f"answers on #{number}", lambda n=number: self._say(n, "Use this one.")
+                )  # type: ignore[misc]
         for pull in list(hub.pulls.values()):
             if not pull.open or pull.author != OURS:
                 continue
             if pull.head.startswith("release/") and policy.merge == "person":
-                self._plan(f"merge {pull.number} {self._waits()}", f"merges #{pull.number}", lambda p=pull: self._merge(p))  # type: ignore[misc]
+                self._plan(
+                    f"merge {pull.number} {self._waits()}",
+                    f"merges #{pull.number}",
+                    lambda p=pull: self._merge(p),
+                )  # type: ignore[misc]
             elif pull.head.startswith("agent/") and policy.required_review == "issue":
                 state = "CHANGES_REQUESTED" if self.rng.random() < 0.2 else "APPROVED"
                 key = f"review {pull.number} {pull.head_sha}"
-                self._plan(key, f"reviews #{pull.number}: {state}", lambda p=pull, s=state: self._review(p, s))  # type: ignore[misc]
+                self._plan(
+                    key, f"reviews #{pull.number}: {state}", lambda p=pull, s=state: self._review(p, s)
+                )  # type: ignore[misc]
 
     def _waits(self) -> str:
         """Which release waits for a merge now, so that a person merges once for each time it does."""
-        waiting = [i for k, i in self.night.turns.items.items() if "/release/" in k and i.state == "MERGING" and i.data.waits]
+        waiting = [
+            i
+            for k, i in self.night.turns.items.items()
+            if "/release/" in k and i.state == "MERGING" and i.data.waits
+        ]
         return f"{waiting[0].id} {waiting[0].entry}" if waiting else "-"
 
     def _review(self, pull: Pull, state: str) -> None:
@@ -100,7 +112,9 @@ class People:
         hub = self.night.hub
         now = hub.pulls[pull.number]
         waiting = any(
-            i.state == "MERGING" and i.data.waits for k, i in self.night.turns.items.items() if "/release/" in k
+            i.state == "MERGING" and i.data.waits
+            for k, i in self.night.turns.items.items()
+            if "/release/" in k
         )
         if now.open and waiting:
             self._button(now)
@@ -112,7 +126,11 @@ class People:
         hub = self.night.hub
         self.acting = True
         head, base = hub.tip(pull.head), hub.tip(pull.base)
-        merged = self.night.remote.merge(base, head, "merge by hand", self.night.clock.at) if head and base else None
+        merged = (
+            self.night.remote.merge(base, head, "merge by hand", self.night.clock.at)
+            if head and base
+            else None
+        )
         if merged is not None:
             self.commits.add(merged)
             self.night.remote.set(f"refs/heads/{pull.base}", merged)
@@ -134,7 +152,11 @@ class People:
     def _draw_base(self) -> None:
         for n in range(self.rng.randint(1, 3)):
             kind = self.rng.choice(("plain", "plain", "red", "clash"))
-            path = f"main-{n}" if kind != "clash" else f"file-{self.rng.randint(1, max(1, len(self.night.hub.issues)))}"
+            path = (
+                f"main-{n}"
+                if kind != "clash"
+                else f"file-{self.rng.randint(1, max(1, len(self.night.hub.issues)))}"
+            )
             text = "BUG" if kind == "red" else f"by a person {n}"
             self._later(f"moves main ({kind})", lambda p=path, t=text: self._push("main", p, t))  # type: ignore[misc]
             if kind == "red":
@@ -145,7 +167,9 @@ class People:
 
     def _push(self, branch: str, path: str, text: str) -> None:
         if f"refs/heads/{branch}" in self.night.remote.refs:
-            sha = self.night.remote.write(f"refs/heads/{branch}", {path: text}, "by a person", self.night.clock.at)
+            sha = self.night.remote.write(
+                f"refs/heads/{branch}", {path: text}, "by a person", self.night.clock.at
+            )
             self.commits.add(sha)
 
     def _draw_one(self) -> None:
@@ -162,7 +186,9 @@ class People:
             f"deletes #{n}": lambda: hub.person_deletes(n),
             f"locks #{n}": lambda: hub.person_locks(n),
             f"comments on #{n}": lambda: self._say(n, "Any news?"),
-            f"closes the pull of #{n}": lambda: self._on_pull(f"agent/{n}", lambda p: hub.person_closes(p.number)),
+            f"closes the pull of #{n}": lambda: self._on_pull(
+                f"agent/{n}", lambda p: hub.person_closes(p.number)
+            ),
             f"merges the pull of #{n}": lambda: self._on_pull(f"agent/{n}", self._button),
             f"deletes the branch of #{n}": lambda: self._delete(f"agent/{n}"),
             f"pushes to the branch of #{n}": lambda: self._push(f"agent/{n}", f"person-{n}", "by hand"),

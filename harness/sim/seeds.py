@@ -46,7 +46,11 @@ class Verdict:
 
 def play_of(rng: random.Random, number: int, faulty: bool) -> list[Mapping[str, Any]]:
     """What the agent does in its rounds on one issue. Good parts say so: the checker holds the harness to them."""
-    good: Mapping[str, Any] = {"write": {f"file-{number}": f"done {number}"}, "ok": True, "takes_s": rng.choice((5.0, 30.0, 90.0))}
+    good: Mapping[str, Any] = {
+        "write": {f"file-{number}": f"done {number}"},
+        "ok": True,
+        "takes_s": rng.choice((5.0, 30.0, 90.0)),
+    }
     if not faulty or rng.random() < 0.4:
         return [good]
     fixed = {k: v for k, v in good.items() if k != "ok"}
@@ -103,7 +107,9 @@ def _no_delay(port: str) -> float:
     return 0.0
 
 
-def _watch(seed: int, night: Night, weather: Weather, rng: random.Random, options: Options, story: bool) -> Verdict:
+def _watch(
+    seed: int, night: Night, weather: Weather, rng: random.Random, options: Options, story: bool
+) -> Verdict:
     weather.night = night
     night.switch.ask = weather.ask
     weather.skew()
@@ -127,7 +133,13 @@ def _watch(seed: int, night: Night, weather: Weather, rng: random.Random, option
     lines = transcript(night) if story or checker.found else ()
     ticks = night.ticks + night.turns.ticks + sum(x.turns.ticks for x in night.crew.living.values())
     return Verdict(
-        seed, tuple(checker.found), ticks, digest_of(night), lines, tuple(sorted(weather.classes)), night.clock.at - START
+        seed,
+        tuple(checker.found),
+        ticks,
+        digest_of(night),
+        lines,
+        tuple(sorted(weather.classes)),
+        night.clock.at - START,
     )
 
 

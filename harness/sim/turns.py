@@ -163,7 +163,9 @@ class Turns:
 
     def live(self, name: str) -> bool:
         item = self.items[name]
-        return name not in self.out and (item.open_intent is not None or item.state not in kind_of(name).table.final)
+        return name not in self.out and (
+            item.open_intent is not None or item.state not in kind_of(name).table.final
+        )
 
     # ------------------------------------------------------------ one pass
 
@@ -260,7 +262,11 @@ class Turns:
                 return len(own.world.store.controls())
             case "beat":
                 beat = own.answer(query)
-                return (getattr(beat, "state", ""), getattr(beat, "final", ""), getattr(beat, "incarnation", 0))
+                return (
+                    getattr(beat, "state", ""),
+                    getattr(beat, "final", ""),
+                    getattr(beat, "incarnation", 0),
+                )
             case "asked":
                 return len(own.answer(query))
             case _:

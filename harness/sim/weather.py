@@ -92,12 +92,20 @@ class Weather:
 
     def at(self, what: str, do: Callable[[], None], when: float | None = None) -> None:
         """Something happens once, at a time that is drawn unless given."""
-        self.events.append((self.began + self.rng.uniform(0.0, HORIZON_S) if when is None else when, what, do))
+        self.events.append(
+            (self.began + self.rng.uniform(0.0, HORIZON_S) if when is None else when, what, do)
+        )
 
-    def _spell(self, name: str, longest_s: float, kinds: Iterable[Any] = (None,), odds: Iterable[float] = (1.0,)) -> Spell:
+    def _spell(
+        self, name: str, longest_s: float, kinds: Iterable[Any] = (None,), odds: Iterable[float] = (1.0,)
+    ) -> Spell:
         start = self.began + self.rng.uniform(0.0, HORIZON_S)
         made = Spell(
-            name, start, start + self.rng.uniform(1.0, longest_s), self.rng.choice(list(odds)), self.rng.choice(list(kinds))
+            name,
+            start,
+            start + self.rng.uniform(1.0, longest_s),
+            self.rng.choice(list(odds)),
+            self.rng.choice(list(kinds)),
         )
         self.spells.append(made)
         return made
@@ -126,7 +134,10 @@ class Weather:
                 self.at("the engine hangs", lambda: self.night.runtime.hang(True), spell.start)
                 self.at("the engine answers again", lambda: self.night.runtime.hang(False), spell.end)
             else:
-                self.at(f"the engine restarts ({how})", lambda how=how: self.night.runtime.restart_engine(how == "live"))  # type: ignore[misc]
+                self.at(
+                    f"the engine restarts ({how})",
+                    lambda how=how: self.night.runtime.restart_engine(how == "live"),
+                )  # type: ignore[misc]
 
     def _draw_forge(self) -> None:
         for _ in range(self.rng.randint(1, 3)):
@@ -205,14 +216,20 @@ class Weather:
 
     def _on(self, name: str) -> Spell | None:
         for s in self.spells:
-            if s.name == name and s.start <= self.now < s.end and (s.odds >= 1.0 or self.rng.random() < s.odds):
+            if (
+                s.name == name
+                and s.start <= self.now < s.end
+                and (s.odds >= 1.0 or self.rng.random() < s.odds)
+            ):
                 return s
         return None
 
     def ask(self, port: str, name: str, write: bool) -> Fate:
         """The fate of one call of the director's."""
         if port != "bus" and self._counts(self.kill_calls):
-            return Fate(self.rng.choice(("kill", "kill-after", "kill-late")), self.rng.uniform(0.2, IN_FLIGHT_S))
+            return Fate(
+                self.rng.choice(("kill", "kill-after", "kill-late")), self.rng.uniform(0.2, IN_FLIGHT_S)
+            )
         if port == "forge":
             limit = self._on("limits")
             if limit is not None:
@@ -220,7 +237,9 @@ class Weather:
         spell = self._on(port) if port != "runtime" else None
         if spell is None:
             return WORKS
-        kind = spell.kind if spell.kind in ("before", "after", "late") else self.rng.choice(("before", "after"))
+        kind = (
+            spell.kind if spell.kind in ("before", "after", "late") else self.rng.choice(("before", "after"))
+        )
         return Fate(kind, self.rng.uniform(0.2, IN_FLIGHT_S))
 
     def _counts(self, numbers: list[int]) -> bool:

@@ -25,7 +25,11 @@ BOTH = Options()
 
 
 def found(first: int, last: int, options: Options) -> list[str]:
-    return [f"seed {v.seed}: {x.invariant}: {x.text}" for v in run(range(first, last), options) for x in v.violations]
+    return [
+        f"seed {v.seed}: {x.invariant}: {x.text}"
+        for v in run(range(first, last), options)
+        for x in v.violations
+    ]
 
 
 def test_nights_with_all_faults_break_no_invariant() -> None:
@@ -66,7 +70,10 @@ def test_a_seed_is_the_same_in_another_process() -> None:
 def watched(issues: int = 1) -> tuple[Night, Weather, Checker]:
     import random
 
-    night = Night(Policy(repo=REPO, instance="night", commands=("test",), image="img", merge="auto", min_free_bytes=0), {})
+    night = Night(
+        Policy(repo=REPO, instance="night", commands=("test",), image="img", merge="auto", min_free_bytes=0),
+        {},
+    )
     weather = Weather(random.Random(0), frozenset())
     weather.draw(night)
     weather.seal()
@@ -128,7 +135,9 @@ def test_a_call_in_a_penalty_window_is_found() -> None:
     night, _, checker = watched()
     night.switch.ask = lambda port, name, write: Fate("limit", 30.0)
     night.forge.issues()
-    night.forge.governor = type(night.forge.governor)(lambda key: None, lambda key, value: None, night.clock, {})
+    night.forge.governor = type(night.forge.governor)(
+        lambda key: None, lambda key, value: None, night.clock, {}
+    )
     night.forge.issues()
     checker.step()
     assert names(checker) == {"no call in a penalty window"}
@@ -171,7 +180,9 @@ def test_faults_come_alone_and_together() -> None:
 
 
 def harness(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "harness", "sim", *args], capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run(
+        [sys.executable, "-m", "harness", "sim", *args], capture_output=True, text=True, cwd=ROOT
+    )
 
 
 def test_the_command_answers_with_one_document() -> None:
@@ -186,7 +197,11 @@ def test_the_command_answers_with_one_document() -> None:
 
 @pytest.mark.parametrize(
     ("args", "text"),
-    [(("--seeds", "x"), "expected A:B"), (("--seeds", "5:5"), "no seed in it"), (("--faults", "rain"), "no class rain")],
+    [
+        (("--seeds", "x"), "expected A:B"),
+        (("--seeds", "5:5"), "no seed in it"),
+        (("--faults", "rain"), "no class rain"),
+    ],
 )
 def test_bad_options_get_one_clear_line(args: tuple[str, ...], text: str) -> None:
     said = harness(*args)
