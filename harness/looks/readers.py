@@ -1,35 +1,25 @@
-"""Looks: reads of the outside on their own rhythm, and what our own machines say of each other.
+"""The readers: one function a kind of query, each a `Result` of a frozen value.
 
-The one rule: a look counts for a machine only if it was begun after that machine's last record; else, or when
-it failed, it is `Unknown`. A hung engine or a limited forge never stops the loop: reads run in a pool.
-Queries are texts, `kind` or `kind/what`; each kind has one line in `READERS`.
+The one rule: what could not be read is an `Err` or a `Pass`, never an empty answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.core.item import Item
 from harness.core.result import Err, Ok, Result
 from harness.domain import (
     Absent,
     AgentResult,
     Beat,
     Candidate,
-    Entry,
     Gate,
-    Gone,
     Issue,
-    Lane,
-    Limited,
-    Peer,
     Reply,
     Run,
-    Slots,
     Status,
-    Unknown,
 )
 from harness.perform import places
 from harness.perform.jobs import verdict_of
@@ -73,23 +63,29 @@ def _listed(world: World, age_s: float) -> Result[Any]:
 
 
 def _candidates(world: World, _: str) -> Result[Any]:
-    label = world.policy().label()
-    return _listed(world, 0.0).map(
-        lambda found: tuple(
-            Candidate(i, trusted(world, i.author, i.author_kind)) for i in found if i.has(label) and i.open
-        )
-    )
+    listed = _listed(world, 0.0)
+    if not isinstance(listed, Ok):
+        return listed
+    found = []
+    for i in listed.value:
+        if i.has(world.policy().label()) and i.open:
+            may = trusted(world, i.author, i.author_kind)
+            if not isinstance(may, Ok):
+                return may
+            found.append(Candidate(i, may.value))
+    return Ok(tuple(found))
 
 
-def trusted(world: World, login: str, kind: str) -> bool:
-    """Write access, or named in the configuration. Bots only when named."""
+def trusted(world: World, login: str, kind: str) -> Result[bool]:
+    """Write access, or named in the configuration. Bots only when named. What could not be asked is no "no":
+    a text must not be frozen without a comment whose author could not be looked up just then."""
     if login.casefold() in {x.casefold() for x in world.policy().allowed_people}:
-        return True
+        return Ok(True)
     if kind == "Bot" or world.forge is None or not login:
-        return False
+        return Ok(False)
     forge = world.forge
     found = memo(world, f"permission/{login}", PERMISSION_S, lambda: forge.permission(login))
-    return isinstance(found, Ok) and found.value in WRITERS
+    return found.map(lambda role: role in WRITERS)
 
 
 def _issue(world: World, n: str) -> Result[Any]:
@@ -118,12 +114,13 @@ def _replies(world: World, n: str) -> Result[Any]:
         return found
     replies = []
     for c in found.value:
-        mark = marks.read(c.body, f"issue/{n}")
+        mark, may = marks.read(c.body, f"issue/{n}"), trusted(world, c.author, c.author_kind)
+        if not isinstance(may, Ok):
+            return may
         replies.append(
             Reply(
                 c.id, c.author, c.body, c.created_at, mark.name if mark else "",
-                mark.instance if mark else "", bool(mark and mark.ours),
-                trusted(world, c.author, c.author_kind),
+                mark.instance if mark else "", bool(mark and mark.ours), may.value,
             )
         )  # fmt: skip
     return Ok(tuple(replies))
@@ -137,7 +134,16 @@ def _pull(world: World, n: str) -> Result[Any]:
 def _reviews(world: World, n: str) -> Result[Any]:
     assert world.forge is not None
     found = world.forge.reviews(int(n))
-    return found.map(lambda rs: tuple(r for r in rs if trusted(world, r.author, "User")))
+    if not isinstance(found, Ok):
+        return found
+    counted = []
+    for review in found.value:
+        may = trusted(world, review.author, "User")
+        if not isinstance(may, Ok):
+            return may
+        if may.value:
+            counted.append(review)
+    return Ok(tuple(counted))
 
 
 def _checks(world: World, sha: str) -> Result[Any]:
@@ -319,209 +325,3 @@ READERS: Mapping[str, Reading] = {
     "run": Reading(_run, "runtime", 0.3, final=lambda r: isinstance(r, Run) and not r.running),
     "worktree": Reading(_worktree, "git", 0.3),
 }
-
-
-# ---------------------------------------------------------------- our own machines
-
-
-@dataclass
-class Own:
-    """What our own machines say of each other: always current, read without I/O. `items` are all that are
-    folded, by id; `signal` is what the process was told."""
-
-    world: World
-    items: Mapping[str, Item[Any]]
-    signal: Callable[[], str] = lambda: ""
-    limits: Callable[[], tuple[Limited, ...]] = tuple
-
-    def kind(self, name: str) -> list[Item[Any]]:
-        part = f"/{name}/"
-        return [i for k, i in self.items.items() if part in k]
-
-    def answer(self, query: str) -> Any:
-        head, _, rest = query.partition("/")
-        match head:
-            case "item":
-                return _peer(self.items.get(rest))
-            case "entries":
-                return tuple(entry(i, self.items) for i in self.kind("ticket"))
-            case "slots":
-                return self._slots()
-            case "lane":
-                return self._lane()
-            case "releases":
-                return tuple(_peer(i) for i in self.kind("release"))
-            case "director":
-                newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
-                return _peer(newest)
-            case "controls":
-                return tuple(self.world.store.controls())[-50:]
-            case "signal":
-                return self.signal()
-            case "limits":
-                return self.limits()
-            case "beat":
-                beat = self.world.gateway.beat(rest) if self.world.gateway else None
-                return beat if beat is not None else Unknown("nothing heard yet")
-            case "capped":
-                return self.world.gateway.capped(rest) if self.world.gateway else ""
-            case "asked":
-                return self.world.gateway.asked(rest) if self.world.gateway else ()
-            case "news":
-                news = self.world.bus.news() if self.world.bus else None
-                return news if news is not None else Unknown("no word from the director yet")
-        return None
-
-    def _slots(self) -> Slots:
-        tickets = self.kind("ticket")
-        opening = sum(
-            1
-            for t in tickets
-            if t.state == "ATTEMPTING" and t.data.spawned == t.entry and t.data.attempt not in self.items
-        )
-        live = opening + sum(1 for i in self.kind("attempt") if i.state != "CLOSED")
-        want = [
-            i
-            for i in tickets
-            if i.state == "CLAIMING"
-            or (
-                i.state == "ATTEMPTING"
-                and i.data.spawned != i.entry
-                and i.data.not_before <= self.world.clock.now()
-            )
-        ]
-        return Slots(live, tuple(i.id for i in sorted(want, key=lambda i: (i.entered_at, i.id))))
-
-    def _lane(self) -> Lane:
-        opened = [i for i in self.kind("release") if i.state == "OPEN"]
-        if not opened:
-            return Lane()
-        release = min(opened, key=lambda i: i.id)
-        landing = [i for i in self.kind("ticket") if i.state == "LANDING" and i.data.lands == "lane"]
-        turn = min(landing, key=lambda i: (i.entered_at, i.id), default=None)
-        d = release.data
-        return Lane(release.id, d.version, d.branch, turn.id if turn else "", d.base_sha, d.prepare)
-
-
-def _peer(item: Item[Any] | None) -> Peer | Unknown:
-    if item is None:
-        return Unknown("not opened yet")
-    return Peer(item.id, item.state, item.entered_at, item.entry, item.data)
-
-
-def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
-    """A ticket in short."""
-    d = item.data
-    attempt = items.get(d.attempt)
-    doing = (
-        f"attempt {attempt.data.code} {attempt.state.lower()}"
-        if attempt and attempt.state != "CLOSED"
-        else ""
-    )
-    return Entry(
-        item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure,
-        d.detail[:500], d.attempts, d.audits, d.cost_usd, doing,
-    )  # fmt: skip
-
-
-LOCAL = frozenset(
-    {
-        "item",
-        "entries",
-        "slots",
-        "lane",
-        "releases",
-        "director",
-        "controls",
-        "signal",
-        "limits",
-        "beat",
-        "asked",
-        "capped",
-        "news",
-    }
-)
-
-
-# ---------------------------------------------------------------- the rhythm
-
-
-@dataclass
-class _Kept:
-    value: Any = None
-    begun: float = -1.0
-    ended: float = -1.0
-    reading: bool = False
-    bad: int = 0
-    not_before: float = 0.0
-
-
-@dataclass
-class Looks:
-    """Answers queries from what was read last, and reads again what is due. `start(port, do)` runs a read in
-    a pool (or at once); `rhythm_s` is how old the answers of readers with age 0 may get."""
-
-    world: World
-    own: Own
-    start: Callable[[str, Callable[[], None]], bool]
-    rhythm_s: Callable[[str], float]
-    wake: Callable[[], None] = lambda: None
-    kept: dict[str, _Kept] = field(default_factory=dict)
-
-    def see(self, item: Item[Any], query: str) -> Any:
-        head, _, rest = query.partition("/")
-        if head in LOCAL:
-            return self.own.answer(query)
-        if head == "tree" and not rest:
-            head = "worktree"
-        reading = READERS[head]
-        kept = self.kept.setdefault(query, _Kept())
-        now = self.world.clock.now()
-        # A record from the future was written before the clock was set back: every look of ours is younger.
-        changed = item.changed_at if item.changed_at <= now else self.world.epoch_began
-        after = changed if reading.fresh else -1.0
-        age = reading.age_s or self.rhythm_s(head)
-        stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun <= after
-        if reading.final(kept.value) and kept.begun >= max(after, 0.0) and not kept.bad:
-            stale = False
-        if stale and not kept.reading and now >= kept.not_before:
-            self._read(query, reading, rest, kept)
-        if kept.begun < 0 or kept.begun <= after:
-            return Unknown(kept.value.why if isinstance(kept.value, Unknown) else "not read yet")
-        return kept.value
-
-    def _read(self, query: str, reading: Reading, rest: str, kept: _Kept) -> None:
-        kept.reading = True
-        began = self.world.clock.now()
-
-        def do() -> None:
-            try:
-                result = reading.read(self.world, rest)
-            except Exception as e:
-                result = Err("internal_error", f"{type(e).__name__}: {e}")
-            self._keep(kept, result, began)
-            self.wake()
-
-        if not self.start(reading.port, do):
-            kept.reading = False
-
-    def _keep(self, kept: _Kept, result: Result[Any], began: float) -> None:
-        now = self.world.clock.now()
-        if isinstance(result, Ok):
-            kept.value, kept.bad, kept.not_before = result.value, 0, 0.0
-        else:
-            kept.bad += 1
-            why = result.detail if isinstance(result, Err) else result.message
-            later = result.not_before if isinstance(result, Err) and result.not_before else 0.0
-            own = isinstance(result, Err) and why.startswith("own:")
-            kept.not_before = max(later, now + (0.05 if own else min(0.5 * 2**kept.bad, 30.0)))
-            kept.value = Unknown(why or "could not be read")
-        kept.begun, kept.ended, kept.reading = began, now, False
-
-    def forget(self, keep: set[str]) -> None:
-        """Bounded: what nobody asked for lately goes."""
-        if len(self.kept) > 10_000:
-            self.kept = {k: v for k, v in self.kept.items() if k in keep or v.reading}
-
-
-__all__ = ["READERS", "Gone", "Issue", "Looks", "Own", "Reading", "entry", "trusted"]

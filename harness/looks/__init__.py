@@ -1,0 +1,100 @@
+"""Looks: reads of the outside on their own rhythm, and what our own machines say of each other.
+
+The one rule: a look counts for a machine only if it was begun after that machine's last record; else, or when
+it failed, it is `Unknown`. A hung engine or a limited forge never stops the loop: reads run in a pool.
+Queries are texts, `kind` or `kind/what`; each kind has one line in `READERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.core.item import Item
+from harness.core.result import Err, Ok, Result
+from harness.domain import Unknown
+from harness.looks.own import LOCAL, Own, entry
+from harness.looks.readers import READERS, Reading, trusted
+from harness.ports import World
+
+
+@dataclass
+class _Kept:
+    value: Any = None
+    begun: float = -1.0
+    ended: float = -1.0
+    reading: bool = False
+    bad: int = 0
+    not_before: float = 0.0
+
+
+@dataclass
+class Looks:
+    """Answers queries from what was read last, and reads again what is due. `start(port, do)` runs a read in
+    a pool (or at once); `rhythm_s` is how old the answers of readers with age 0 may get."""
+
+    world: World
+    own: Own
+    start: Callable[[str, Callable[[], None]], bool]
+    rhythm_s: Callable[[str], float]
+    wake: Callable[[], None] = lambda: None
+    kept: dict[str, _Kept] = field(default_factory=dict)
+
+    def see(self, item: Item[Any], query: str) -> Any:
+        head, _, rest = query.partition("/")
+        if head in LOCAL:
+            return self.own.answer(query)
+        if head == "tree" and not rest:
+            head = "worktree"
+        reading = READERS[head]
+        kept = self.kept.setdefault(query, _Kept())
+        now = self.world.clock.now()
+        # A record from the future was written before the clock was set back: every look of ours is younger.
+        changed = item.changed_at if item.changed_at <= now else self.world.epoch_began
+        after = changed if reading.fresh else -1.0
+        age = reading.age_s or self.rhythm_s(head)
+        stale = kept.begun < 0 or kept.bad > 0 or now - kept.begun >= age or kept.begun <= after
+        if reading.final(kept.value) and kept.begun >= max(after, 0.0) and not kept.bad:
+            stale = False
+        if stale and not kept.reading and now >= kept.not_before:
+            self._read(query, reading, rest, kept)
+        if kept.begun < 0 or kept.begun <= after:
+            return Unknown(kept.value.why if isinstance(kept.value, Unknown) else "not read yet")
+        return kept.value
+
+    def _read(self, query: str, reading: Reading, rest: str, kept: _Kept) -> None:
+        kept.reading = True
+        began = self.world.clock.now()
+
+        def do() -> None:
+            try:
+                result = reading.read(self.world, rest)
+            except Exception as e:
+                result = Err("internal_error", f"{type(e).__name__}: {e}")
+            self._keep(kept, result, began)
+            self.wake()
+
+        if not self.start(reading.port, do):
+            kept.reading = False
+
+    def _keep(self, kept: _Kept, result: Result[Any], began: float) -> None:
+        now = self.world.clock.now()
+        if isinstance(result, Ok):
+            kept.value, kept.bad, kept.not_before = result.value, 0, 0.0
+        else:
+            kept.bad += 1
+            why = result.detail if isinstance(result, Err) else result.message
+            later = result.not_before if isinstance(result, Err) and result.not_before else 0.0
+            own = isinstance(result, Err) and why.startswith("own:")
+            kept.not_before = max(later, now + (0.05 if own else min(0.5 * 2**kept.bad, 30.0)))
+            kept.value = Unknown(why or "could not be read")
+        kept.begun, kept.ended, kept.reading = began, now, False
+
+    def forget(self, keep: set[str]) -> None:
+        """Bounded: what nobody asked for lately goes."""
+        if len(self.kept) > 10_000:
+            self.kept = {k: v for k, v in self.kept.items() if k in keep or v.reading}
+
+
+__all__ = ["LOCAL", "READERS", "Looks", "Own", "Reading", "entry", "trusted"]

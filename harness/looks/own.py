@@ -1,0 +1,137 @@
+"""What our own machines say of each other: always current, and read without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.core.item import Item
+from harness.domain import (
+    Entry,
+    Lane,
+    Limited,
+    Peer,
+    Slots,
+    Unknown,
+)
+from harness.ports import World
+
+
+@dataclass
+class Own:
+    """What our own machines say of each other: always current, read without I/O. `items` are all that are
+    folded, by id; `signal` is what the process was told."""
+
+    world: World
+    items: Mapping[str, Item[Any]]
+    signal: Callable[[], str] = lambda: ""
+    limits: Callable[[], tuple[Limited, ...]] = tuple
+
+    def kind(self, name: str) -> list[Item[Any]]:
+        part = f"/{name}/"
+        return [i for k, i in self.items.items() if part in k]
+
+    def answer(self, query: str) -> Any:
+        head, _, rest = query.partition("/")
+        match head:
+            case "item":
+                return _peer(self.items.get(rest))
+            case "entries":
+                return tuple(entry(i, self.items) for i in self.kind("ticket"))
+            case "slots":
+                return self._slots()
+            case "lane":
+                return self._lane()
+            case "releases":
+                return tuple(_peer(i) for i in self.kind("release"))
+            case "director":
+                newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
+                return _peer(newest)
+            case "controls":
+                return tuple(self.world.store.controls())[-50:]
+            case "signal":
+                return self.signal()
+            case "limits":
+                return self.limits()
+            case "beat":
+                beat = self.world.gateway.beat(rest) if self.world.gateway else None
+                return beat if beat is not None else Unknown("nothing heard yet")
+            case "capped":
+                return self.world.gateway.capped(rest) if self.world.gateway else ""
+            case "asked":
+                return self.world.gateway.asked(rest) if self.world.gateway else ()
+            case "news":
+                news = self.world.bus.news() if self.world.bus else None
+                return news if news is not None else Unknown("no word from the director yet")
+        return None
+
+    def _slots(self) -> Slots:
+        tickets = self.kind("ticket")
+        opening = sum(
+            1
+            for t in tickets
+            if t.state == "ATTEMPTING" and t.data.spawned == t.entry and t.data.attempt not in self.items
+        )
+        live = opening + sum(1 for i in self.kind("attempt") if i.state != "CLOSED")
+        want = [
+            i
+            for i in tickets
+            if i.state == "CLAIMING"
+            or (
+                i.state == "ATTEMPTING"
+                and i.data.spawned != i.entry
+                and i.data.not_before <= self.world.clock.now()
+            )
+        ]
+        return Slots(live, tuple(i.id for i in sorted(want, key=lambda i: (i.entered_at, i.id))))
+
+    def _lane(self) -> Lane:
+        opened = [i for i in self.kind("release") if i.state == "OPEN"]
+        if not opened:
+            return Lane()
+        release = min(opened, key=lambda i: i.id)
+        landing = [i for i in self.kind("ticket") if i.state == "LANDING" and i.data.lands == "lane"]
+        turn = min(landing, key=lambda i: (i.entered_at, i.id), default=None)
+        d = release.data
+        return Lane(release.id, d.version, d.branch, turn.id if turn else "", d.base_sha, d.prepare)
+
+
+def _peer(item: Item[Any] | None) -> Peer | Unknown:
+    if item is None:
+        return Unknown("not opened yet")
+    return Peer(item.id, item.state, item.entered_at, item.entry, item.data)
+
+
+def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
+    """A ticket in short."""
+    d = item.data
+    attempt = items.get(d.attempt)
+    doing = (
+        f"attempt {attempt.data.code} {attempt.state.lower()}"
+        if attempt and attempt.state != "CLOSED"
+        else ""
+    )
+    return Entry(
+        item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure,
+        d.detail[:500], d.attempts, d.audits, d.cost_usd, doing,
+    )  # fmt: skip
+
+
+LOCAL = frozenset(
+    {
+        "item",
+        "entries",
+        "slots",
+        "lane",
+        "releases",
+        "director",
+        "controls",
+        "signal",
+        "limits",
+        "beat",
+        "asked",
+        "capped",
+        "news",
+    }
+)

@@ -1,0 +1,358 @@
+"""A look counts only if it was begun after the machine's last record; what could not be read is Unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from handlers import item as made
+from workshop import REPO, Workshop
+
+from harness.adapters.memory.repo import MemoryRepo
+from harness.core.item import Item
+from harness.core.result import Err
+from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
+from harness.failures import Failure
+from harness.looks import LOCAL, READERS, Looks, Own, _Kept
+from harness.machines.attempt.states import Attempt
+from harness.machines.kind import Gate, Peer
+from harness.machines.release.states import Release
+from harness.machines.ticket.states import Ticket
+
+
+class Eye:
+    """Looks over a workshop. Reads happen at once, or when `arrive` is called."""
+
+    def __init__(self, w: Workshop, late: bool = False) -> None:
+        self.w = w
+        self.items: dict[str, Item[Any]] = {}
+        self.reads: list[str] = []
+        self.on_way: list[Callable[[], None]] = []
+        self.late, self.refused = late, False
+        self.looks = Looks(w.world, Own(w.world, self.items), self._start, lambda head: 60.0)
+
+    def _start(self, port: str, do: Callable[[], None]) -> bool:
+        if self.refused:
+            return False
+        self.reads.append(port)
+        if self.late:
+            self.on_way.append(do)
+        else:
+            do()
+        return True
+
+    def arrive(self) -> None:
+        for do in self.on_way:
+            do()
+        self.on_way.clear()
+
+    def see(self, query: str, changed_at: float | None = None) -> Any:
+        at = self.w.clock.at - 100.0 if changed_at is None else changed_at
+        return self.looks.see(replace(made("ticket", "CLAIMING"), changed_at=at), query)
+
+
+@pytest.fixture
+def w(tmp_path: Path) -> Workshop:
+    return Workshop.open(tmp_path)
+
+
+# ---------------------------------------------------------------- the rhythm
+
+
+def test_what_was_never_read_is_unknown_and_then_it_is_known(w: Workshop) -> None:
+    eye = Eye(w, late=True)
+    assert eye.see("refs") == Unknown("not read yet")
+    assert eye.see("refs") == Unknown("not read yet")
+    assert eye.reads == ["git"]
+    eye.arrive()
+    assert eye.see("refs")["refs/heads/main"] == w.main
+
+
+def test_a_look_that_was_begun_before_the_last_record_does_not_count(w: Workshop) -> None:
+    eye = Eye(w, late=True)
+    began = w.clock.at
+    eye.see("refs", began - 1)
+    w.clock.at += 1.0
+    eye.arrive()
+    assert isinstance(eye.see("refs", began + 0.5), Unknown)
+    eye.arrive()
+    assert isinstance(eye.see("refs", began + 0.5), dict)
+
+
+def test_a_look_begun_at_the_very_moment_of_the_record_does_not_count(w: Workshop) -> None:
+    eye = Eye(w)
+    assert isinstance(eye.see("refs", w.clock.at), Unknown)
+    now = w.clock.at
+    w.clock.at += 0.001
+    assert isinstance(eye.see("refs", now), dict)
+
+
+def test_what_need_not_be_fresh_counts_for_everybody(w: Workshop) -> None:
+    eye = Eye(w)
+    n = w.issue()
+    assert eye.see(f"issue/{n}", w.clock.at).number == n
+    assert eye.see("default", w.clock.at) == "main"
+
+
+def test_it_is_read_again_when_it_is_due_and_not_before(w: Workshop) -> None:
+    eye = Eye(w)
+    at = w.clock.at - 1
+    for passed_s, reads in ((0.0, 1), (59.0, 1), (1.0, 2), (0.0, 2)):
+        w.clock.at += passed_s
+        eye.see("refs", at)
+        assert len(eye.reads) == reads
+
+
+def test_a_read_that_fails_is_unknown_says_why_and_backs_off(w: Workshop) -> None:
+    eye = Eye(w)
+    w.forge.before = lambda name, args: Err(Failure.FORGE_DOWN, "the forge answered 503")
+    for reads in (1, 1, 2):
+        assert eye.see("pull/1") == Unknown("the forge answered 503")
+        assert len(eye.reads) == reads
+        w.clock.at += 0.6
+
+
+def test_the_forges_own_words_about_when_win(w: Workshop) -> None:
+    eye = Eye(w)
+    until = w.clock.at + 90.0
+    w.forge.before = lambda name, args: Err(Failure.FORGE_RATE_LIMITED, "limited", not_before=until)
+    eye.see("checks/x")
+    w.clock.at = until - 1.0
+    eye.see("checks/x")
+    assert len(eye.reads) == 1
+    w.clock.at = until
+    w.forge.before = lambda name, args: None
+    assert eye.see("checks/x") == ()
+
+
+def test_our_own_spacing_is_asked_again_at_once(w: Workshop) -> None:
+    eye = Eye(w)
+    w.forge.before = lambda name, args: Err(Failure.FORGE_RATE_LIMITED, "own: two seconds apart")
+    eye.see("checks/x")
+    w.clock.at += 0.06
+    eye.see("checks/x")
+    assert len(eye.reads) == 2
+
+
+def test_a_bug_in_a_reader_is_unknown_and_stops_nothing(w: Workshop) -> None:
+    eye = Eye(w)
+    assert eye.see("pull/not-a-number") == Unknown(
+        "ValueError: invalid literal for int() with base 10: 'not-a-number'"
+    )
+
+
+def test_a_pool_that_is_full_is_asked_again(w: Workshop) -> None:
+    eye = Eye(w)
+    eye.refused = True
+    assert eye.see("refs") == Unknown("not read yet")
+    eye.refused = False
+    assert isinstance(eye.see("refs"), dict)
+
+
+def test_a_hung_read_is_not_begun_twice(w: Workshop) -> None:
+    eye = Eye(w, late=True)
+    for _ in range(5):
+        w.clock.at += 100.0
+        eye.see("refs")
+    assert len(eye.reads) == 1
+
+
+def test_an_unknown_query_is_a_bug(w: Workshop) -> None:
+    with pytest.raises(KeyError):
+        Eye(w).see("weather")
+
+
+def test_what_is_kept_is_bounded(w: Workshop) -> None:
+    eye = Eye(w)
+    eye.looks.kept = {f"pull/{n}": _Kept() for n in range(10_001)}
+    eye.looks.forget({"pull/7"})
+    assert set(eye.looks.kept) == {"pull/7"}
+
+
+# ---------------------------------------------------------------- what is read
+
+
+def test_an_issue_comes_from_the_list_while_it_is_on_it(w: Workshop) -> None:
+    eye = Eye(w)
+    n, other = w.issue(), w.hub.person_opens("ada", "No label")
+    before = w.forge.counts()["read"]
+    assert eye.see(f"issue/{n}").number == n
+    assert eye.see(f"issue/{other}").title == "No label"
+    assert w.forge.counts()["read"] - before == 2
+    w.hub.person_deletes(other)
+    w.clock.at += 61
+    assert eye.see(f"issue/{other}") == Gone("deleted")
+
+
+@pytest.mark.parametrize(
+    ("author", "kind", "allowed", "expected"),
+    [
+        ("ada", "User", (), True),
+        ("eve", "User", (), False),
+        ("ci", "Bot", (), False),
+        ("ci", "Bot", ("CI",), True),
+        ("eve", "User", ("Eve",), True),
+    ],
+)
+def test_who_may_start_work(
+    tmp_path: Path, author: str, kind: str, allowed: tuple[str, ...], expected: bool
+) -> None:
+    w = Workshop.open(tmp_path, allowed_people=allowed)
+    w.hub.people["ci"] = "write"
+    w.hub.kinds[author] = kind
+    w.hub.person_opens(author, "x", "", ("harness",))
+    (candidate,) = Eye(w).see("candidates")
+    assert candidate.trusted is expected
+
+
+def test_whose_a_reply_is(w: Workshop) -> None:
+    n = w.issue()
+    marks = w.world.marks
+    assert marks is not None
+    for body in ("hello", f"x {marks.mark('status', f'issue/{n}')}", f"x {marks.mark('status', 'issue/99')}"):
+        w.hub.person_comments("ada", n, body)
+    found = Eye(w).see(f"replies/{n}")
+    assert [(r.name, r.ours, r.trusted) for r in found] == [
+        ("", False, True),
+        ("status", True, True),
+        ("status", False, True),
+    ]
+
+
+def test_reviews_count_only_from_people_who_may_write(w: Workshop) -> None:
+    w.branch("agent/1")
+    n = w.forge.open_pull("agent/1", "main", "x", "y").unwrap().number
+    w.hub.person_reviews("eve", n, "APPROVED")
+    w.hub.person_reviews("ada", n, "APPROVED")
+    assert [r.author for r in Eye(w).see(f"reviews/{n}")] == ["ada"]
+
+
+def test_a_gate_is_a_fact_or_the_state_of_its_container(w: Workshop) -> None:
+    from harness import effects as fx
+
+    eye = Eye(w)
+
+    def look() -> Gate:
+        w.clock.at += 2.0
+        found = eye.see("gate/gate-1")
+        assert isinstance(found, Gate)
+        return found
+
+    assert look() == Gate("gate-1", "lost")
+    w.do(fx.StartGate("gate-1", w.main, ("test",), "img"))
+    assert look().verdict == "running"
+    w.runtime.say("gate-1", b"1 failed\n")
+    w.runtime.finish("gate-1", 1)
+    assert look() == Gate("gate-1", "red", "1 failed\n", 1)
+    w.do(fx.EndGate("gate-1"))
+    assert look() == Gate("gate-1", "red", "1 failed\n", 1)
+
+
+def test_a_job_is_there_gone_or_unknown(w: Workshop) -> None:
+    from harness import effects as fx
+
+    eye = Eye(w)
+    assert eye.see("job/h") == Absent("h")
+    w.do(fx.StartHarvest("h", "12.1", "img"))
+    w.clock.at += 2.0
+    assert eye.see("job/h").phase == "RUNNING"
+    w.runtime.hang()
+    w.clock.at += 2.0
+    assert isinstance(eye.see("job/h"), Unknown)
+    w.runtime.hang(False)
+    w.store.put("prepared/prepare-1", {"at": 0})
+    assert eye.see("job/prepare-1") == Status("prepare-1", "EXITED", 0)
+
+
+def test_a_tree_that_the_mirror_lacks_is_fetched(w: Workshop) -> None:
+    sha = w.remote.write("refs/heads/main", {"x": "1"}, "x")
+    assert Eye(w).see(f"tree/{sha}") == w.remote.commits[sha].tree_sha
+
+
+def test_pulls_of_the_forge_are_no_branches(w: Workshop) -> None:
+    w.remote.set("refs/pull/1/head", w.main)
+    assert set(Eye(w).see("refs")) == {"refs/heads/main"}
+
+
+def test_a_repository_that_cannot_be_worked_on_says_why(tmp_path: Path) -> None:
+    w = Workshop.open(tmp_path)
+    w.remote.set("refs/heads/agent", w.main)
+    assert Eye(w).see("preflight").why.startswith("PREFIX_CONFLICT: branch 'agent' is there")
+    assert isinstance(w.repo, MemoryRepo)
+
+
+# ---------------------------------------------------------------- what our own machines say
+
+
+def put(eye: Eye, name: str, state: str, data: Any, entered_at: float = 0.0) -> None:
+    eye.items[f"{REPO}/{name}"] = Item(f"{REPO}/{name}", state, data, entered_at=entered_at, entry=7)
+
+
+def test_who_uses_the_slots_and_who_waits_for_one(w: Workshop) -> None:
+    eye = Eye(w)
+    now = w.clock.at
+    put(eye, "attempt/1.1", "RUNNING", Attempt(code="1.1"))
+    put(eye, "attempt/1.0", "CLOSED", Attempt(code="1.0"))
+    put(eye, "ticket/1", "ATTEMPTING", Ticket(issue=1, spawned=7, attempt=f"{REPO}/attempt/1.1"), 1.0)
+    put(eye, "ticket/2", "ATTEMPTING", Ticket(issue=2, spawned=7, attempt=f"{REPO}/attempt/2.1"), 2.0)
+    put(eye, "ticket/3", "ATTEMPTING", Ticket(issue=3), 9.0)
+    put(eye, "ticket/4", "CLAIMING", Ticket(issue=4), 3.0)
+    put(eye, "ticket/5", "ATTEMPTING", Ticket(issue=5, not_before=now + 60), 0.0)
+    put(eye, "ticket/6", "WAITING", Ticket(issue=6), 0.0)
+    assert eye.see("slots") == Slots(2, (f"{REPO}/ticket/4", f"{REPO}/ticket/3"))
+
+
+def test_whose_turn_it_is_to_land(w: Workshop) -> None:
+    eye = Eye(w)
+    assert eye.see("lane") == Lane()
+    put(eye, "release/0.4.0", "OPEN", Release(version="0.4.0", branch="release/0.4.0"))
+    put(eye, "ticket/1", "LANDING", Ticket(issue=1, lands="person"), 1.0)
+    put(eye, "ticket/2", "LANDING", Ticket(issue=2), 5.0)
+    put(eye, "ticket/3", "LANDING", Ticket(issue=3), 4.0)
+    lane = eye.see("lane")
+    assert (lane.machine, lane.turn) == (f"{REPO}/release/0.4.0", f"{REPO}/ticket/3")
+    put(eye, "release/0.4.0", "GATING", Release(version="0.4.0"))
+    assert eye.see("lane") == Lane()
+
+
+def test_the_newest_director_speaks(w: Workshop) -> None:
+    eye = Eye(w)
+    for epoch in (2, 10, 9):
+        put(eye, f"director/{epoch}", "MONITOR", None)
+    assert eye.see("director").id == f"{REPO}/director/10"
+
+
+def test_a_machine_that_is_not_opened_yet_is_unknown(w: Workshop) -> None:
+    eye = Eye(w)
+    assert eye.see(f"item/{REPO}/attempt/1.1") == Unknown("not opened yet")
+    put(eye, "attempt/1.1", "RUNNING", Attempt(code="1.1"))
+    assert isinstance(eye.see(f"item/{REPO}/attempt/1.1"), Peer)
+
+
+def test_entries_say_what_is_being_done(w: Workshop) -> None:
+    eye = Eye(w)
+    put(eye, "attempt/1.1", "RUNNING", Attempt(code="1.1"))
+    put(eye, "ticket/1", "ATTEMPTING", Ticket(issue=1, title="Add it", attempt=f"{REPO}/attempt/1.1"))
+    (entry,) = eye.see("entries")
+    assert (entry.issue, entry.doing) == (1, "attempt 1.1 running")
+    put(eye, "attempt/1.1", "CLOSED", Attempt(code="1.1"))
+    assert eye.see("entries")[0].doing == ""
+
+
+def test_local_queries_and_readers_do_not_overlap() -> None:
+    assert LOCAL & set(READERS) == set()
+
+
+@pytest.mark.parametrize("query", ["candidates", "replies/1", "reviews/2"])
+def test_whose_permission_cannot_be_asked_is_not_taken_for_a_stranger(w: Workshop, query: str) -> None:
+    """Else a text would be frozen without ada's comment, or her answer passed over."""
+    n = w.issue()
+    w.hub.person_comments("ada", n, "And a test.")
+    w.branch("agent/1")
+    pull = w.forge.open_pull("agent/1", "main", "x", "y").unwrap().number
+    w.hub.person_reviews("ada", pull, "APPROVED")
+    w.forge.before = lambda name, args: Err(Failure.FORGE_DOWN, "503") if name == "permission" else None
+    assert Eye(w).see(query) == Unknown("503")
