@@ -352,10 +352,18 @@ class Archive(Protocol):
         ...
 
 
-class Screen(Protocol):
-    """The policy on what a worker changed: a text that says what is not allowed, or nothing."""
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """The policy on what a worker changed. `blocked` says what is not allowed, or nothing; `flags` are for
+    whoever reviews; `review` says that it may not land without one (tests became fewer or weaker)."""
 
-    def __call__(self, imported: Imported) -> str: ...
+    blocked: str = ""
+    flags: tuple[str, ...] = ()
+    review: bool = False
+
+
+class Screen(Protocol):
+    def __call__(self, imported: Imported) -> Screened: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def command(
         )
     found = [{"seed": v.seed, "invariant": x.invariant, "step": x.step} for v in bad for x in v.violations]
     document = {
-        "seeds": len(verdicts), "violations": found, "ticks": sum(v.ticks for v in verdicts), "seconds": round(seconds, 3),
+        "seeds": len(verdicts), "violations": found, "ticks": sum(v.ticks for v in verdicts),
+        "seconds": round(seconds, 3),
     }  # fmt: skip
     text = "\n".join(
         [*(f"seed {x['seed']}: {x['invariant']} (step {x['step']})" for x in found),

@@ -53,8 +53,8 @@ from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.local import feed
 from harness.policy import Policy
-from harness.ports import World
-from harness.screen import screen, text
+from harness.ports import Screened, World
+from harness.screen import TESTS, matches, screen, spec, text
 from harness.tick import Ticker
 
 
@@ -149,7 +149,7 @@ def _start(
         clock, store, lambda: force.policy, data, epoch, began,
         forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime,
         gateway=gateway, archive=Archive(audits_dir(config, data), data, store, clock, redactor.data),
-        screen=lambda i: screened(i, force.policy, repo),
+        screen=lambda i: screened(i, force.policy, repo, redactor),
         marks=Marks(secret_of(data), instance, config.forge.repo.lower()), tools=tools_of(name),
         agents=AGENTS, agent_brief=agent_brief(config), image_name=config.containers.image,
         limits=limits_of(config), redact=redactor.text,
@@ -171,10 +171,16 @@ def address(listen: str) -> tuple[str, int] | None:
     return (host.strip("[]"), int(port)) if listen else None
 
 
-def screened(imported: Imported, policy: Policy, repo: GitRepo) -> str:
-    findings = screen(imported, policy, read=lambda path: _content(repo, imported.sha, path))
+def screened(imported: Imported, policy: Policy, repo: GitRepo, redactor: Redactor) -> Screened:
+    """What the policy says of a change; tests that became fewer or weaker need a person's eyes."""
+    findings = screen(
+        imported, policy, read=lambda path: _content(repo, imported.sha, path),
+        before=lambda path: _content(repo, imported.base, path), redactor=redactor,
+    )  # fmt: skip
     blocked = tuple(f for f in findings if f.level == "block")
-    return text(blocked) if blocked else ""
+    flags = tuple(f for f in findings if f.level == "flag")
+    review = any(matches(spec(TESTS), f.path) for f in flags)
+    return Screened(text(blocked) if blocked else "", tuple(f"{f.path} {f.why}" for f in flags), review)
 
 
 def _content(repo: GitRepo, sha: str, path: str) -> bytes:

@@ -116,7 +116,7 @@ def work(env: Mapping[str, str]) -> int:
     )
     forwarder = Forwarder(place.socket / "gateway.sock", token, place.incarnation)
     forwarder.start()
-    redactor = Redactor(())
+    redactor = Redactor((token,))
     world = World(
         clock, store[0], lambda: policy, place.audit, place.incarnation, clock.now(),
         runtime=ProcessRuntime(place.audit / "jobs", data=place.audit, clock=clock), bus=bus, agents=AGENTS,
@@ -126,7 +126,9 @@ def work(env: Mapping[str, str]) -> int:
             **brief, "home": str(place.home), "workspace": str(place.workspace),
             "prepared": place.prepared,
         },
-        gaps=lambda: forwarder.gaps, leave=code.append, redact=lambda text: redactor.text(text.replace(str(place.workspace), WORKSPACE)),
+        gaps=lambda: forwarder.gaps,
+        leave=code.append,
+        redact=lambda said: redactor.text(said.replace(str(place.workspace), WORKSPACE)),
     )  # fmt: skip
     loop = _loop(world, wake, bus)
     loop.load(tuple(store[0].machines()))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from harness.ports import GatewayError
 
 
-
 @dataclass(frozen=True, slots=True)
 class Price:
     """US dollars per million tokens. Without prices of its own, the cache costs what input costs."""

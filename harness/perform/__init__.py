@@ -14,7 +14,6 @@ from harness.perform import forge, git, jobs, local, work
 from harness.perform.outcome import Outcome, Sent
 from harness.ports import World
 
-
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

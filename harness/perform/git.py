@@ -104,9 +104,9 @@ def publish(e: fx.Publish, world: World) -> Outcome:
         return Outcome.failed(
             Failure.AGENT_NO_CHANGES, "the published commit changes nothing against its base"
         )
-    wrong = world.screen(imported.value)
-    if wrong:
-        return Outcome.failed(Failure.POLICY_VIOLATION, wrong)
+    screened = world.screen(imported.value)
+    if screened.blocked:
+        return Outcome.failed(Failure.POLICY_VIOLATION, screened.blocked)
     tip = _tip(world, e.branch)
     if not isinstance(tip, Ok):
         return from_result(tip, now)
@@ -118,7 +118,8 @@ def publish(e: fx.Publish, world: World) -> Outcome:
     if isinstance(pushed, Err) and pushed.failure == Failure.CONFLICT:
         return Outcome("deferred", None, Failure.FORGE_DOWN, f"{e.branch} moved while it was pushed")
     files = [f.path for f in imported.value.files][:200]
-    return from_result(pushed, now, lambda sha: {"sha": e.sha, "files": files})
+    value = {"sha": e.sha, "files": files, "flags": list(screened.flags), "review": screened.review}
+    return from_result(pushed, now, lambda _: value)
 
 
 def _may_replace(e: fx.Publish, tip: str, world: World) -> bool:

@@ -101,7 +101,9 @@ def verdict_of(status: Status, world: World) -> str:
     if status.exit == 0:
         return "green"
     killed = status.oom or status.exit in KILLED
-    told = places.read_json(places.gate_dir(world.data, status.name) / "out" / "result.json") if killed else None
+    told = (
+        places.read_json(places.gate_dir(world.data, status.name) / "out" / "result.json") if killed else None
+    )
     return "lost" if killed and told is None else "red"
 
 

@@ -94,7 +94,8 @@ def play(seed: int, options: Options, story: bool = False) -> Verdict:
     plays = {n: play_of(rng, n, "agents" in classes) for n in range(1, options.issues + 1)}
     weather = Weather(random.Random(rng.random()), classes)
     night = Night(
-        policy_of(rng, options), plays, delay=weather.delay if "slow" in classes else _no_delay, late_work=weather.late_work,
+        policy_of(rng, options), plays, delay=weather.delay if "slow" in classes else _no_delay,
+        late_work=weather.late_work,
         lag=weather.lag, full=weather.full, boundary=weather.boundary, down_s=weather.down_s, rest_s=45.0,
     )  # fmt: skip
     try:
@@ -188,7 +189,8 @@ def _line(kind: str, body: Mapping[str, Any]) -> str:
         return f"  = {body['item']['state']}"
     if kind == "outcome":
         detail = str(body.get("detail", "")).splitlines()
-        return f"  o {body['effect']} {body['status']} {body.get('failure', '')} {detail[0][:160] if detail else ''}".rstrip()
+        what = f"  o {body['effect']} {body['status']} {body.get('failure', '')}"
+        return f"{what} {detail[0][:160] if detail else ''}".rstrip()
     begun = ", ".join(i["$"] for i in body["intents"])
     move = f"{body['from']} --{body['event']}--> {body['to']}" if body["event"] else f"{body['to']}"
     return f"→ {move}  {body['reason'][:160]}" + (f"  [{begun}]" if begun else "")

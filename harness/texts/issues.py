@@ -8,6 +8,8 @@ from __future__ import annotations
 from harness.failures import explain
 from harness.texts.outside import clean, fence, neutral, quote
 
+UNFILLED = "The issue's description is a template that nobody filled in. What should be done?"
+
 
 def first_line(text: str, limit: int = 300) -> str:
     """The first line with something in it (a block of code's border is nothing), cut."""

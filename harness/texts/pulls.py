@@ -10,6 +10,14 @@ def pull_title(issue: int, title: str) -> str:
     return outside.title(title, 200) or f"Work on issue {issue}"
 
 
+def flagged(body: str, flags: tuple[str, ...]) -> str:
+    """The body, and what whoever reviews it should look at first."""
+    if not flags:
+        return body
+    lines = "\n".join(f"* {outside.inline(f)}" for f in flags[:50])
+    return f"{body}\nTo look at before it lands:\n\n{lines}\n"
+
+
 def pull_body(issue: int, title: str, attempt: str, lane: bool = True) -> str:
     """`lane` says that it lands in a release of ours; else a person merges it."""
     if not lane:

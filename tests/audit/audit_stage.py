@@ -167,7 +167,7 @@ def director(stage: Stage, **more: Any) -> None:
         "repository": True, "image": "sha256:41d0", "preflight": True, "default": "main", "ours": (),
         "refs": {"refs/heads/main": BASE, "refs/heads/release/0.4.0": BASE},
         "candidates": candidates(*ISSUES),
-        "disk": 50 << 30, "asked/": (), "job/": Absent(), "words/": Absent(), "capped/": "",
+        "disk": 50 << 30, "asked/": (), "job/": Absent(), "words/": Beat(2e9, "", 0), "capped/": "",
         "beat/": lambda q: Beat(stage.clock.now(), "CODE", 1),
         **{f"issue/{i.number}": i for i in ISSUES},
         **{f"replies/{i.number}": claimed(i.number) for i in ISSUES},

@@ -15,6 +15,7 @@ from harness.failures import Failure
 from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.outcome import NOT_THERE, Outcome, Sent, from_result, keyed
+from harness.ports import Screened
 
 
 @pytest.fixture
@@ -307,9 +308,9 @@ def test_a_bundle_that_has_not_arrived_is_waited_for(w: Workshop) -> None:
 def test_what_the_policy_forbids_is_not_pushed(w: Workshop) -> None:
     seen: list[Imported] = []
 
-    def screen(imported: Imported) -> str:
+    def screen(imported: Imported) -> Screened:
         seen.append(imported)
-        return "touches .github/workflows/ci.yml"
+        return Screened("touches .github/workflows/ci.yml")
 
     world = _replaced(w, screen=screen)
     outcome = perform(publish(w), Sent(None), world)

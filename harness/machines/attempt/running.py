@@ -17,6 +17,7 @@ from harness.machines.attempt.outcome import Ended, classify
 from harness.machines.attempt.states import Attempt, E, worker_name
 from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
 from harness.policy import Policy
+from harness.texts.pulls import flagged
 
 
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
@@ -56,7 +57,7 @@ def _serve(item: Item[Attempt], seen: Seen, ask: Ask) -> Watch:
         base = _base(item, seen)
         if not base:
             return Pass("waiting for a release to open the pull for")
-        effects = (OpenPull(d.branch, base, d.pull_title, d.pull_body, f"pull-{d.issue}"),)
+        effects = (OpenPull(d.branch, base, d.pull_title, flagged(d.pull_body, d.flags), f"pull-{d.issue}"),)
         note |= {"base": base}
     elif ask.kind == "ask":
         note |= {"question": str(ask.args.get("question", ""))[:8000]}

@@ -83,6 +83,8 @@ class Attempt:
     asked_stop: str = ""
     audit: str = ""
     files: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    review: bool = False
 
 
 def worker_name(item: Item[Attempt], repo: str, instance: str) -> str:
@@ -117,7 +119,13 @@ def fold(data: Attempt, record: Record) -> Attempt:
         answer = {"ok": True, "sha": value["sha"]}
         files = tuple(value.get("files", ()))
         return replace(
-            data, head=value["sha"], files=files, answers={**data.answers, data.asking: answer}, asking=""
+            data,
+            head=value["sha"],
+            files=files,
+            flags=tuple(value.get("flags", ())),
+            review=bool(value.get("review")),
+            answers={**data.answers, data.asking: answer},
+            asking="",
         )
     if effect == "OpenPull":
         answer = {"ok": True, "pull": value["number"]}

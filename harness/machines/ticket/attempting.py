@@ -51,6 +51,8 @@ def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
         return ok(E.GIVEN_UP, f"{text[:300]} ({spent or 'attempts'} used up)")
     if d.failure == Failure.GONE:
         return ok(E.NEEDS_PERSON, d.detail)
+    if d.unfilled and not d.answers:
+        return ok(E.QUESTION_ASKED, "the issue says nothing yet", question=texts.UNFILLED, asked_at=seen.now)
     if seen.now < d.not_before:
         return Pass(f"again in {int(d.not_before - seen.now) + 1} s: {explain(d.failure, d.detail)[:120]}")
     if _may_be_merged(d):
@@ -142,7 +144,15 @@ def _judge(item: Item[Ticket], seen: Seen, a: Attempt) -> Watch:
         return ok(E.NEEDS_PERSON, detail[:300], **note)
     if a.outcome == "done":
         return ok(
-            E.PULL_OPEN, f"#{a.pull}", pull=a.pull, head=a.head, feedback="", merge={}, gate="", **audits
+            E.PULL_OPEN,
+            f"#{a.pull}",
+            pull=a.pull,
+            head=a.head,
+            review=a.review,
+            feedback="",
+            merge={},
+            gate="",
+            **audits,
         )
     if a.outcome == "question":
         return ok(E.QUESTION_ASKED, a.question[:300], question=a.question, asked_at=seen.now, **audits)

@@ -14,6 +14,9 @@ from harness.failures import Failure
 from harness.machines.kind import Seen, Watch, known, ok, wait
 from harness.machines.ticket.states import E, Ticket
 from harness.texts import issues as texts
+from harness.texts.markdown import visible
+from harness.texts.outside import clean
+from harness.texts.prompts import empty_body
 
 
 def begin(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
@@ -41,18 +44,20 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
         return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text)
     if isinstance(issue, Gone):
         return ok(E.GONE, issue.why, failure=str(Failure.GONE), detail=issue.why)
-    text = frozen(issue, replies)
+    text, hidden = frozen(issue, replies)
+    sha = digest(text.encode())
+    removed = f", hidden_text_removed: {hidden}" if hidden else ""
+    unfilled = empty_body(issue.body) and not any(r.trusted and not r.name for r in replies)
     return ok(
-        E.CLAIM_HELD,
-        f"text frozen: sha256:{digest(text.encode())[:12]}",
-        text=text,
-        text_hash=digest(text.encode()),
+        E.CLAIM_HELD, f"text frozen: sha256:{sha[:12]}{removed}", text=text, text_hash=sha, unfilled=unfilled
     )
 
 
-def frozen(issue: Issue, replies: tuple[Reply, ...]) -> str:
-    """Title, body and the comments of people with write access, as they are now."""
-    said = [r for r in replies if r.trusted and not r.name]
-    parts = [f"# {issue.title}", issue.body or ""]
-    parts += [f"## Comment by {r.author}\n\n{r.body}" for r in said]
-    return "\n\n".join(parts)
+def frozen(issue: Issue, replies: tuple[Reply, ...]) -> tuple[str, int]:
+    """Title, body and the comments of people with write access, as people see them now, and how many hidden
+    parts were left out. Each is cleaned by itself, so that none can hide what comes after it."""
+    parts = [("", issue.body)]
+    parts += [(f"## Comment by {r.author}\n\n", r.body) for r in replies if r.trusted and not r.name]
+    cleaned = [(head, *visible(clean(body))) for head, body in parts]
+    text = "\n\n".join([f"# {issue.title}", *(head + shown for head, shown, _ in cleaned)])
+    return text, sum(n for _, _, n in cleaned)

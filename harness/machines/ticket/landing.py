@@ -98,7 +98,9 @@ def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) ->
     if d.merge.get("base") != base or d.merge.get("head") != pull.head_sha:
         message = merge_message(d.issue, d.title, d.pull)
         build = BuildMerge(base, pull.head_sha, message, seen.now)
-        return stay(*old, build, why=f"{branch}@{base[:12]} + {pull.head_sha[:12]}", head=pull.head_sha, gate="")
+        return stay(
+            *old, build, why=f"{branch}@{base[:12]} + {pull.head_sha[:12]}", head=pull.head_sha, gate=""
+        )
     return _gated(item, seen, branch, base)
 
 

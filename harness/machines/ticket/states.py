@@ -64,6 +64,7 @@ class Ticket:
     author: str = ""
     text: str = ""
     text_hash: str = ""
+    unfilled: bool = False
     lands: str = "lane"
     base: str = ""
     base_sha: str = ""
@@ -78,6 +79,7 @@ class Ticket:
     feedback: str = ""
     head: str = ""
     pull: int = 0
+    review: bool = False
     question: str = ""
     asked_at: float = 0.0
     answers: tuple[Mapping[str, str], ...] = ()

@@ -86,7 +86,7 @@ def watch_reviewing(item: Item[Ticket], seen: Seen) -> Watch:
             failure=str(Failure.GONE),
             detail="a person closed the pull",
         )
-    if d.lands == "lane" and p.required_review in ("none", "release"):
+    if d.lands == "lane" and p.required_review in ("none", "release") and not d.review:
         return ok(E.APPROVED, "no review required on issues here")
     reviews = seen[f"reviews/{d.pull}"]
     if not known(reviews):
@@ -177,7 +177,7 @@ def wants(item: Item[Ticket], policy: Policy) -> tuple[str, ...]:
     if item.state == "REVIEWING":
         return (
             (f"pull/{d.pull}", f"reviews/{d.pull}")
-            if policy.required_review == "issue" or d.lands != "lane"
+            if policy.required_review == "issue" or d.lands != "lane" or d.review
             else (f"pull/{d.pull}",)
         )
     return ("controls", f"issue/{d.issue}")
