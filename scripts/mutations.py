@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STEP = 50
+STEP = 8
 
 
 @dataclass(frozen=True)
