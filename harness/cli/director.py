@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,15 @@ from harness.cli.common import config_option, config_path, emit, json_option, lo
 def command(
     config: str | None, once: bool, until_idle: bool, dry_run: bool, take_over: bool, as_json: bool
 ) -> int:
+    from harness import log
     from harness.compose import director
 
     path = config_path(config)
-    running = director.start(load_config(config), dry=dry_run, report=_report, take_over=take_over)
-    print(f"harness: {running.note}; epoch {running.world.epoch}", file=sys.stderr)
+    loaded = load_config(config)
+    running = director.start(loaded, dry=dry_run, report=_report, take_over=take_over)
+    as_lines = loaded.log.format == "json" or (loaded.log.format == "auto" and not sys.stderr.isatty())
+    log.setup(running.redactor, json=as_lines, stream=sys.stderr, level=loaded.log.level)
+    _say("started", runtime=running.note, epoch=running.world.epoch)
     try:
         return _drive(running, path, once, until_idle, dry_run, as_json)
     finally:
@@ -40,12 +43,14 @@ def command(
 
 
 def _report(machine: str, item: Any, text: str) -> None:
-    stamp = time.strftime("%H:%M:%S")
-    print(
-        f"{stamp} {machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}",
-        file=sys.stderr,
-        flush=True,
-    )
+    more = {"text": text} if text else {}
+    _say("state", machine=machine.split("/", 2)[-1], state=item.state, **more)
+
+
+def _say(event: str, **more: Any) -> None:
+    import structlog
+
+    structlog.get_logger("harness").info(event, **more)
 
 
 def _drive(running: Any, path: Path, once: bool, until_idle: bool, dry_run: bool, as_json: bool) -> int:

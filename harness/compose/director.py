@@ -73,6 +73,7 @@ class Running:
     machine: str
     note: str
     force: InForce
+    redactor: Redactor
     signals: list[str] = field(default_factory=list)
 
     def reload(self, path: Path) -> list[str]:
@@ -157,7 +158,7 @@ def _start(
     gateway.start()
     pools = Pools()
     running = Running(
-        config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force
+        config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force, redactor
     )
     running.loop = _loop(world, wake, pools, running, force, boundary, report)
     loop_box.append(running)

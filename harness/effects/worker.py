@@ -37,6 +37,7 @@ class StartAgent(Effect):
     round: int
     feedback: str = ""
     session: str = ""
+    conflicts: tuple[str, ...] = ()
     port: ClassVar[str] = "runtime"
 
     @property

@@ -46,7 +46,8 @@ def start_agent(e: fx.StartAgent, world: World) -> Outcome:
     agent = world.agents.get(e.agent)
     if agent is None:
         return Outcome.failed(Failure.CONFIG_INVALID, f"no agent is called {e.agent}")
-    text, _ = prompt({**brief, "feedback": e.feedback or brief.get("feedback", "")})
+    feedback = e.feedback or brief.get("feedback", "")
+    text, _ = prompt({**brief, "feedback": feedback, "conflicts": list(e.conflicts)})
     home = Path(brief["home"])
     launch = agent.build(
         Brief(

@@ -24,7 +24,7 @@ BY_STATUS = {
 
 def begin(item: Item[Worker], seen: Seen) -> tuple[Effect, ...]:
     d = item.data
-    return (StartAgent(run_id(item), d.agent, d.round + 1, d.feedback, d.session),)
+    return (StartAgent(run_id(item), d.agent, d.round + 1, d.feedback, d.session, d.conflicts),)
 
 
 def watch(item: Item[Worker], seen: Seen) -> Watch:
