@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from harness.core.result import Ok
 from harness.domain import Pull
@@ -71,8 +72,8 @@ class People:
             mark = self.night.marks.read(c.body, f"issue/{number}")
             if self.answers and mark is not None and mark.ours and mark.name.startswith("question-"):
                 self._plan(
-                    f"answer {cid}", f"answers on #{number}", lambda n=number: self._say(n, "Use this one.")
-                )  # type: ignore[misc]
+                    f"answer {cid}", f"answers on #{number}", partial(self._say, number, "Use this one.")
+                )
         for pull in list(hub.pulls.values()):
             if not pull.open or pull.author != OURS:
                 continue
@@ -80,14 +81,12 @@ class People:
                 self._plan(
                     f"merge {pull.number} {self._waits()}",
                     f"merges #{pull.number}",
-                    lambda p=pull: self._merge(p),
-                )  # type: ignore[misc]
+                    partial(self._merge, pull),
+                )
             elif pull.head.startswith("agent/") and policy.required_review == "issue":
                 state = "CHANGES_REQUESTED" if self.rng.random() < 0.2 else "APPROVED"
                 key = f"review {pull.number} {pull.head_sha}"
-                self._plan(
-                    key, f"reviews #{pull.number}: {state}", lambda p=pull, s=state: self._review(p, s)
-                )  # type: ignore[misc]
+                self._plan(key, f"reviews #{pull.number}: {state}", partial(self._review, pull, state))
 
     def _waits(self) -> str:
         """Which release waits for a merge now, so that a person merges once for each time it does."""
@@ -158,10 +157,10 @@ class People:
                 else f"file-{self.rng.randint(1, max(1, len(self.night.hub.issues)))}"
             )
             text = "BUG" if kind == "red" else f"by a person {n}"
-            self._later(f"moves main ({kind})", lambda p=path, t=text: self._push("main", p, t))  # type: ignore[misc]
+            self._later(f"moves main ({kind})", lambda p=path, t=text: self._push("main", p, t))
             if kind == "red":
                 when = self.weather.began + 550.0
-                self._later("mends main", lambda p=path: self._push("main", p, "mended"), when)  # type: ignore[misc]
+                self._later("mends main", lambda p=path: self._push("main", p, "mended"), when)
             if kind == "clash":
                 self.touched.add(int(path.split("-")[1]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from harness.sim.clock import Time
@@ -136,8 +137,8 @@ class Weather:
             else:
                 self.at(
                     f"the engine restarts ({how})",
-                    lambda how=how: self.night.runtime.restart_engine(how == "live"),
-                )  # type: ignore[misc]
+                    partial(self.night.runtime.restart_engine, how == "live"),
+                )
 
     def _draw_forge(self) -> None:
         for _ in range(self.rng.randint(1, 3)):
