@@ -157,10 +157,10 @@ class People:
                 else f"file-{self.rng.randint(1, max(1, len(self.night.hub.issues)))}"
             )
             text = "BUG" if kind == "red" else f"by a person {n}"
-            self._later(f"moves main ({kind})", lambda p=path, t=text: self._push("main", p, t))
+            self._later(f"moves main ({kind})", partial(self._push, "main", path, text))
             if kind == "red":
                 when = self.weather.began + 550.0
-                self._later("mends main", lambda p=path: self._push("main", p, "mended"), when)
+                self._later("mends main", partial(self._push, "main", path, "mended"), when)
             if kind == "clash":
                 self.touched.add(int(path.split("-")[1]))
 
