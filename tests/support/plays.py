@@ -22,7 +22,9 @@ def published(release: str = RELEASE) -> Callable[[Night], bool]:
 
     def done(n: Night) -> bool:
         states = n.states()
-        return states.get(release) == "PUBLISHED" and n.item(f"director/{n.epoch}").state == "SELF_REVIEW"
+        rest = all(i.open_intent is None for k, i in n.turns.items.items() if k not in n.turns.out)
+        idle = states.get(f"director/{n.epoch}") == "SELF_REVIEW" and "LANDED" not in states.values()
+        return rest and idle and states.get(release) == "PUBLISHED"
 
     return done
 
