@@ -15,27 +15,9 @@ from typing import Any, Protocol
 from harness.core.journal import Draft, Fault, Record
 from harness.core.result import Result
 from harness.domain import (
-    Account,
-    AgentResult,
-    Ask,
-    Beat,
-    Check,
-    Comment,
-    Control,
-    Gone,
-    Imported,
-    Issue,
-    Job,
-    Limits,
-    Merged,
-    News,
-    Published,
-    Pull,
-    Repository,
-    Review,
-    Status,
-    WorkTree,
-)
+    Account, AgentResult, Ask, Beat, Check, Comment, Control, Gone, Imported, Issue, Job, Limits, Merged,
+    News, Published, Pull, Repository, Review, Status, WorkTree,
+)  # fmt: skip
 from harness.marks import Marks
 from harness.policy import Policy
 
