@@ -98,8 +98,8 @@ def test_a_second_comment_of_one_key_is_found() -> None:
 
 def test_a_second_pull_of_one_head_is_found() -> None:
     night, _, checker = watched()
-    for base in ("main", "other"):
-        night.remote.write(f"refs/heads/{base}", {base: "x"}, "base")
+    for branch in ("other", "agent/1"):
+        night.remote.set(f"refs/heads/{branch}", night.remote.refs["refs/heads/main"])
     night.remote.write("refs/heads/agent/1", {"work": "x"}, "work")
     for base in ("main", "other"):
         night.forge.open_pull("agent/1", base, "t", "b")
@@ -109,6 +109,7 @@ def test_a_second_pull_of_one_head_is_found() -> None:
 
 def test_a_tree_that_no_gate_saw_is_found_when_it_lands() -> None:
     night, _, checker = watched()
+    night.repo.fetch()
     sha = night.repo.write([night.remote.refs["refs/heads/main"]], {"new": "x"}, "unseen")
     night.repo.commits[sha] = night.repo.outside[sha]
     night.repo.push("refs/heads/main", sha, night.remote.refs["refs/heads/main"])
