@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.core.result import Ok
 from harness.failures import Failure
 from harness.policy import Policy
 from harness.sim.clock import ProcessClock, Time
@@ -102,7 +103,8 @@ def test_a_second_pull_of_one_head_is_found() -> None:
         night.remote.set(f"refs/heads/{branch}", night.remote.refs["refs/heads/main"])
     night.remote.write("refs/heads/agent/1", {"work": "x"}, "work")
     for base in ("main", "other"):
-        night.forge.open_pull("agent/1", base, "t", "b")
+        assert isinstance(night.forge.open_pull("agent/1", base, "t", "b"), Ok)
+        night.forge.time.at += 1.0  # writes are spaced
     checker.step()
     assert "one pull a head" in names(checker)
 
