@@ -169,6 +169,7 @@ def _ours(item: Item[Release], seen: Seen, landed: object) -> Watch:
         return stay(
             MergePull(d.pull, d.tip, p.merge_method, texts.pull_title(d.version)),
             why="only the forge may merge here",
+            waits=f"the forge merges #{d.pull} when its rules allow it",
         )
     return stay(
         Land(d.base, d.merge["sha"], d.merge["base"]), why="the gated commit goes to " + d.base, waits=""
