@@ -58,7 +58,11 @@ def test_it_leaves_with_75_and_asks_once_per_digest() -> None:
     save, leave = intents(it, news)
     assert (save, leave) == (SaveWork("upgrade-9"), Exit(75, "img2"))
     kept = note(it, news)
-    assert (kept["checked"], kept["tag"]) == ("img2", "v2")
+    assert (kept["checked"], kept["image"], kept["tag"]) == ("img2", "img2", "v2")
+    # Going back to the image before is an upgrade like any other.
+    there = worker("UPGRADE_CHECKPOINT", image="img2", checked="img2")
+    assert said(there, seen(world(news=News("v2", "", "img2")))) == "current -> SYNC_MAIN"
+    assert said(there, seen(world(news=News("v3", "", "img1")))) == "begins Exit"
 
 
 # ---------------------------------------------------------------- SYNC_MAIN, CONTEXT_LOAD

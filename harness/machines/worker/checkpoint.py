@@ -23,4 +23,5 @@ def watch(item: Item[Worker], seen: Seen) -> Watch:
         return ok(E.UPGRADE_DEFERRED, "a merge is in progress", tag=news.tag or item.data.tag)
     leave = Exit(RESTART_CODE, newest)
     save = (SaveWork(f"upgrade-{item.seq}"),) if tree.dirty else ()
-    return stay(*save, leave, why=f"restart in {newest}", checked=newest, tag=news.tag or item.data.tag)
+    tag = news.tag or item.data.tag
+    return stay(*save, leave, why=f"restart in {newest}", checked=newest, image=newest, tag=tag)
