@@ -16,7 +16,7 @@ from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
 from harness.failures import Failure
-from harness.looks import LOCAL, READERS, Looks, Own, _Kept
+from harness.looks import KEPT_LIMIT, LOCAL, READERS, Looks, Own, _Kept
 from harness.machines.attempt.states import Attempt
 from harness.machines.kind import Gate, Peer
 from harness.machines.release.states import Release
@@ -167,9 +167,12 @@ def test_an_unknown_query_is_a_bug(w: Workshop) -> None:
 
 def test_what_is_kept_is_bounded(w: Workshop) -> None:
     eye = Eye(w)
-    eye.looks.kept = {f"pull/{n}": _Kept() for n in range(10_001)}
-    eye.looks.forget({"pull/7"})
-    assert set(eye.looks.kept) == {"pull/7"}
+    eye.see("refs")
+    eye.looks.kept.update({f"pull/{n}": _Kept(begun=float(n)) for n in range(KEPT_LIMIT)})
+    eye.see("default")
+    assert len(eye.looks.kept) == KEPT_LIMIT // 2 + 2
+    assert {"refs", "default", f"pull/{KEPT_LIMIT - 1}"} <= set(eye.looks.kept)
+    assert "pull/0" not in eye.looks.kept
 
 
 # ---------------------------------------------------------------- what is read

@@ -18,6 +18,8 @@ from harness.looks.own import LOCAL, Own, entry
 from harness.looks.readers import READERS, Reading, trusted
 from harness.ports import World
 
+KEPT_LIMIT = 5_000
+
 
 @dataclass
 class _Kept:
@@ -48,6 +50,8 @@ class Looks:
         if head == "tree" and not rest:
             head = "worktree"
         reading = READERS[head]
+        if query not in self.kept and len(self.kept) >= KEPT_LIMIT:
+            self._forget()
         kept = self.kept.setdefault(query, _Kept())
         now = self.world.clock.now()
         # A record from the future was written before the clock was set back: every look of ours is younger.
@@ -91,10 +95,10 @@ class Looks:
             kept.value = Unknown(why or "could not be read")
         kept.begun, kept.ended, kept.reading = began, now, False
 
-    def forget(self, keep: set[str]) -> None:
-        """Bounded: what nobody asked for lately goes."""
-        if len(self.kept) > 10_000:
-            self.kept = {k: v for k, v in self.kept.items() if k in keep or v.reading}
+    def _forget(self) -> None:
+        """Bounded: the half that was read longest ago goes; who still wants it reads it again."""
+        newest = sorted(self.kept, key=lambda q: (self.kept[q].reading, self.kept[q].begun))
+        self.kept = {q: self.kept[q] for q in newest[len(newest) // 2 :]}
 
 
 __all__ = ["LOCAL", "READERS", "Looks", "Own", "Reading", "entry", "trusted"]
