@@ -50,7 +50,7 @@ run "import-linter" lint-imports --no-logo --cache-dir .cache/import-linter
 run "shell syntax" scripts_parse
 run "registry hosts" named_nowhere "a registry is named; a mirror must work as well" \
   '(pypi[.]org|pythonhosted[.]org|npmjs[.]org|deb[.]debian[.]org|registry-1[.]docker[.]io|index[.]docker[.]io)'
-run "machine paths" named_nowhere "a path of somebody's machine" '(/work/(main|shared)|[.][.]/shared/|/home/[a-z]+/(src|work)/)'
+run "machine paths" named_nowhere "a path of somebody's machine" '/home/[a-z]+/(src|work|code)/'
 run "left-overs" named_nowhere "unfinished work" '(#|//|<!--) *(TOD[O]|FIXM[E]|XX[X])\b'
 run "secrets" named_nowhere "a private key" '^-----BEGIN [A-Z ]*PRIVATE KE[Y]'
 
