@@ -28,9 +28,9 @@ def marked(body: str, name: str, where: str, world: World) -> str:
 
 
 def comment(e: fx.Comment, sent: Sent, world: World) -> Outcome:
-    """The keyed comment: posted once, then edited in place.
+    """The keyed comment: posted once, then edited in place, also while the list does not show it yet.
     A locked conversation is said to be so, and skipped."""
-    forge, where = _forge(world), f"issue/{e.issue}"
+    forge, where, key = _forge(world), f"issue/{e.issue}", f"comment/{e.issue}/{e.name}"
     body = marked(e.body, e.name, where, world)
     marks = world.marks
     assert marks is not None
@@ -41,11 +41,23 @@ def comment(e: fx.Comment, sent: Sent, world: World) -> Outcome:
 
     def look() -> Result[Any]:
         found = forge.comments(e.issue)
-        if isinstance(found, Ok):
-            return Ok(next((c for c in sorted(found.value, key=lambda c: c.id) if ours(c)), NOT_THERE))
-        return found
+        if not isinstance(found, Ok):
+            return found
+        mine = next((c for c in sorted(found.value, key=lambda c: c.id) if ours(c)), None)
+        posted = world.store.get(key)
+        if mine is None and posted:
+            return Ok(Comment(int(posted), "", "", "", 0.0))
+        if mine is not None and posted != mine.id:
+            world.store.put(key, mine.id)
+        return Ok(mine if mine is not None else NOT_THERE)
 
-    done = _keyed(look, lambda: from_result(forge.comment(e.issue, body), world.clock.now()), sent, world)
+    def act() -> Outcome:
+        made = forge.comment(e.issue, body)
+        if isinstance(made, Ok):
+            world.store.put(key, made.value.id)
+        return from_result(made, world.clock.now())
+
+    done = _keyed(look, act, sent, world)
     if done.status == "failed" and done.failure == Failure.POLICY_VIOLATION:
         return Outcome.done({"skipped": done.detail})
     if done.status == "failed" and done.failure == Failure.GONE:
@@ -58,6 +70,9 @@ def comment(e: fx.Comment, sent: Sent, world: World) -> Outcome:
     edited = from_result(forge.edit_comment(found.id, body), world.clock.now(), lambda c: {"id": c.id})
     if edited.status == "failed" and edited.failure == Failure.POLICY_VIOLATION:
         return Outcome.done({"skipped": edited.detail})
+    if edited.status == "failed" and edited.failure == Failure.GONE:
+        world.store.put(key, None)  # a person deleted it: it is written anew
+        return Outcome("later", detail="the comment was deleted", not_before=world.clock.now() + 1.0)
     return edited
 
 

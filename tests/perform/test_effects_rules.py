@@ -151,6 +151,26 @@ def test_a_comment_is_edited_in_place(w: Workshop) -> None:
     assert c.body.startswith("Landed\n\n<!-- harness:v1 key=status")
 
 
+def test_a_comment_that_the_list_does_not_show_yet_is_edited_too(w: Workshop) -> None:
+    """Two states in quick succession: claimed, and blocked half a second later."""
+    n = w.issue()
+    w.do(fx.Comment(n, "status", "Working"))
+    w.forge.lag = lambda name, args: 60.0
+    w.clock.at += 0.5
+    assert w.do(fx.Comment(n, "status", "Blocked")).status == "done"
+    ((_, c),) = w.hub.comments.values()
+    assert c.body.startswith("Blocked")
+
+
+def test_a_comment_that_a_person_deleted_is_written_anew(w: Workshop) -> None:
+    n = w.issue()
+    w.do(fx.Comment(n, "status", "Working"))
+    w.hub.person_deletes_comment(next(iter(w.hub.comments)))
+    assert [o.status for o in w.drive(fx.Comment(n, "status", "Landed"))] == ["later", "done"]
+    ((_, c),) = w.hub.comments.values()
+    assert c.body.startswith("Landed")
+
+
 def test_only_our_mac_makes_a_comment_ours(w: Workshop) -> None:
     n = w.issue()
     forged = Marks(b"x" * 32, "t", "acme/widget").mark("status", f"issue/{n}")
