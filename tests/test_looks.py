@@ -317,6 +317,10 @@ def test_whose_turn_it_is_to_land(w: Workshop) -> None:
     put(eye, "ticket/3", "LANDING", Ticket(issue=3), 4.0)
     lane = eye.see("lane")
     assert (lane.machine, lane.turn) == (f"{REPO}/release/0.4.0", f"{REPO}/ticket/3")
+    # Whoever is at it stays at it, also when a clock that was set back makes another look older.
+    at_it = Ticket(issue=2, turn=f"{REPO}/release/0.4.0 7")
+    put(eye, "ticket/2", "LANDING", at_it, 5.0)
+    assert eye.see("lane").turn == f"{REPO}/ticket/2"
     put(eye, "release/0.4.0", "GATING", Release(version="0.4.0"))
     assert eye.see("lane") == Lane()
 

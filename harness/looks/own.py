@@ -92,7 +92,12 @@ class Own:
             return Lane()
         release = min(opened, key=lambda i: i.id)
         landing = [i for i in self.kind("ticket") if i.state == "LANDING" and i.data.lands == "lane"]
-        turn = min(landing, key=lambda i: (i.entered_at, i.id), default=None)
+
+        def place(i: Item[Any]) -> tuple[bool, float, str]:
+            # Whoever is at it stays at it, also where the clock was set back since.
+            return (i.data.turn != f"{release.id} {i.entry}", i.entered_at, i.id)
+
+        turn = min(landing, key=place, default=None)
         d = release.data
         return Lane(release.id, d.version, d.branch, turn.id if turn else "", d.base_sha, d.prepare)
 
