@@ -36,9 +36,16 @@ def create_branch(e: fx.CreateBranch, world: World) -> Outcome:
         inside = _repo(world).fetch().bind(lambda _: _repo(world).is_ancestor(e.sha, tip.value))
         if isinstance(inside, Ok) and inside.value:
             return Outcome.done({"sha": tip.value})
-        if not isinstance(inside, Ok):
-            return from_result(inside, now)
-        return Outcome.failed(Failure.CONFLICT, f"branch {e.branch} is there already, at {tip.value[:12]}")
+        behind = inside.bind(lambda _: _repo(world).is_ancestor(tip.value, e.sha))
+        if not isinstance(behind, Ok):
+            return from_result(behind, now)
+        if not behind.value:
+            return Outcome.failed(
+                Failure.CONFLICT, f"branch {e.branch} is there already, at {tip.value[:12]}"
+            )
+        # It holds nothing of its own: left by a plan that was cut short before its base moved on.
+        moved = _repo(world).push(f"refs/heads/{e.branch}", e.sha, tip.value)
+        return from_result(moved, now, lambda sha: {"sha": sha})
     return from_result(_repo(world).push(f"refs/heads/{e.branch}", e.sha, ""), now, lambda sha: {"sha": sha})
 
 

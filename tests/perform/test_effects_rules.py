@@ -280,6 +280,15 @@ def test_a_branch_of_that_name_with_other_work_on_it_is_a_conflict(w: Workshop) 
     assert w.do(fx.CreateBranch("release/0.1.0", w.main)).status == "done"
 
 
+def test_a_branch_that_holds_nothing_of_its_own_goes_along(w: Workshop) -> None:
+    """A director died between making it and opening its release, and the base moved on."""
+    w.do(fx.CreateBranch("release/0.1.0", w.main))
+    later = w.remote.write("refs/heads/main", {"m": "1"}, "m")
+    w.repo.fetch()
+    assert w.do(fx.CreateBranch("release/0.1.0", later)).value == {"sha": later}
+    assert w.remote.refs["refs/heads/release/0.1.0"] == later
+
+
 def test_what_somebody_pushed_since_is_left_alone(w: Workshop) -> None:
     sha = w.branch("agent/1")
     theirs = w.remote.write("refs/heads/agent/1", {"more": "1"}, "by hand")
