@@ -86,6 +86,7 @@ def look(folder: Path, now: float, pending_s: float) -> Status | None:
         labels=job["labels"],
         output_bytes=told.get("output_bytes", 0),
         cpu_s=told.get("cpu_s", 0.0),
+        progress_at=told.get("progress_at", 0.0),
     )
     if ended:
         return _exited(seen, ended)

@@ -6,7 +6,8 @@ alive (lock held), ended (`exit.json`) and lost (neither) apart without trusting
 
 job.json (read): argv, env, cwd, stdin (path or null), log (path), keep_bytes (kept of the output, head and
 tail), limit_bytes (more output stops it), wall_s, grace_s. grace (read at SIGTERM): seconds in its place.
-started.json: pid, start_ticks, boot_id, at. progress.json (each second, by rename): output_bytes, cpu_s, at.
+started.json: pid, start_ticks, boot_id, at. progress.json (each second, by rename): output_bytes, cpu_s, at,
+progress_at (when it last printed or used more than `BUSY` of a processor).
 exit.json (last, by rename): exit (null when a signal ended it), signal, started_at, finished_at,
 output_bytes, cpu_s, strays, trouble, reason: exited, stopped (SIGTERM to us), wall, output.
 """
@@ -28,6 +29,7 @@ from typing import Any
 DRAIN_S = 5.0  # a background child may hold the pipe for ever: the run is over all the same
 QUIET_S, SWEEP_S, PROGRESS_S, LOCK_S = 1.0, 2.0, 1.0, 5.0
 READ_BYTES, EXIT_FILE_BYTES, KILL_ROUNDS = 1 << 16, 4096, 100
+BUSY = 0.05  # less is what programs use that only wait
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -180,7 +182,7 @@ class Run:
         self.pid, self.cause, self.asked = 0, "", False
         self.kill_at = self.ended = self.heard = self.began
         self.told = self.began - PROGRESS_S
-        self.cpu_s, self.pipe = 0.0, -1
+        self.cpu_s, self.pipe, self.progress_at, self.told_bytes = 0.0, -1, self.started_at, 0
         self.wake, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -234,11 +236,13 @@ class Run:
         now = time.monotonic()
         if now - self.told < PROGRESS_S:
             return
-        self.told = now
         own = os.times()
         cpu_s = own.children_user + own.children_system + sum(cpu for _, cpu in family().values())
-        self.cpu_s = max(self.cpu_s, cpu_s)
-        told = {"output_bytes": self.output.total, "cpu_s": round(self.cpu_s, 2), "at": time.time()}
+        if self.output.total > self.told_bytes or cpu_s - self.cpu_s > BUSY * (now - self.told):
+            self.progress_at = time.time()
+        self.cpu_s, self.told, self.told_bytes = max(self.cpu_s, cpu_s), now, self.output.total
+        told = {"output_bytes": self.told_bytes, "cpu_s": round(self.cpu_s, 2), "at": time.time()}
+        told["progress_at"] = self.progress_at
         path = os.path.join(self.folder, "progress.json")
         try:
             with open(path + ".new", "w") as f:
@@ -350,13 +354,8 @@ def begin(folder: str) -> Run | None:
     with open("/proc/sys/kernel/random/boot_id") as f:
         boot_id = f.read().strip()
     put(os.path.join(folder, "exit.json.new"), b" " * EXIT_FILE_BYTES)  # a full disk must not lose the exit
-    mark = {
-        "pid": os.getpid(),
-        "start_ticks": int(stat(os.getpid())[19]),
-        "boot_id": boot_id,
-        "at": run.started_at,
-    }
-    write_json(started, mark)
+    mark = {"pid": os.getpid(), "boot_id": boot_id, "at": run.started_at}
+    write_json(started, mark | {"start_ticks": int(stat(os.getpid())[19])})
     return run
 
 

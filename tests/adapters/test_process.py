@@ -220,6 +220,22 @@ def test_the_log_is_its_newest_bytes_also_while_it_runs(runtime: ProcessRuntime,
     assert isinstance(gone := runtime.log("other", 10), Err) and gone.failure == Failure.GONE
 
 
+@pytest.mark.parametrize(
+    ("what", "moves"),
+    [("while :; do echo on; sleep 0.2; done", True), ("while :; do :; done", True), ("sleep 60", False)],
+    ids=["it prints", "it computes", "it hangs"],
+)
+def test_output_or_work_is_progress_and_silence_is_none(
+    runtime: ProcessRuntime, what: str, moves: bool
+) -> None:
+    runtime.start(shell(what))
+    first = time.time() + 2.5
+    until(lambda: rundir.read(runtime.root / "h-12-1" / "progress.json").get("at", 0.0) > first)
+    seen = look(runtime)
+    assert seen.started_at is not None and (seen.progress_at - seen.started_at > 1.5) is moves
+    assert seen.progress_at >= seen.started_at
+
+
 def test_limits_are_told_apart(runtime: ProcessRuntime) -> None:
     assert run(runtime, job("sleep", "300", name="a", limits=Limits(wall_s=0.3))).detail == "wall"
     assert run(runtime, job("yes", name="b", limits=Limits(output_bytes=1 << 20))).detail == "output"
