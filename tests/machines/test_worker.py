@@ -10,7 +10,17 @@ from handlers import NOW, POLICY, done, failed, intents, item, note, said, seen,
 
 from harness.core.item import Item
 from harness.domain import AgentResult, News, Run, Unknown, WorkTree
-from harness.effects import Commit, Exit, LoadContext, Request, SaveWork, StartAgent, StartValidation, Sync
+from harness.effects import (
+    Commit,
+    Exit,
+    LoadContext,
+    Request,
+    SaveWork,
+    StartAgent,
+    StartValidation,
+    StopRun,
+    Sync,
+)
 from harness.failures import RULES, After, Counter, Failure
 from harness.machines.worker.states import Worker
 from harness.machines.worker.table import KIND
@@ -169,6 +179,18 @@ def test_an_agent_that_runs_for_ever_is_out_of_time() -> None:
         note(it, seen({RUN: Run("run-7", True, progress_at=NOW), "tree": DIRTY}))["failure"]
         == Failure.TIMEOUT
     )
+
+
+def test_what_hangs_is_ended_before_anything_else_begins() -> None:
+    hung = seen({RUN: Run("run-7", True, started_at=NOW - 3000, progress_at=NOW - 2000), "tree": DIRTY})
+    endless = seen({RUN: Run("run-7", True, progress_at=NOW)})
+    assert note(worker("CODE"), hung)["stop"] == "run-7"
+    assert note(worker("VALIDATE", entered_s=7200), endless)["stop"] == "run-7"
+    assert note(worker("CODE", stop="run-3"), seen({RUN: ran("error"), "tree": DIRTY}))["stop"] == ""
+    row = KIND.table.rows["RETRY_WAIT"]
+    assert row.begin is not None
+    assert row.begin(worker("RETRY_WAIT", stop="run-7"), seen()) == (StopRun("run-7", POLICY.grace_s),)
+    assert row.begin(worker("RETRY_WAIT"), seen()) == ()
 
 
 # ---------------------------------------------------------------- VALIDATE

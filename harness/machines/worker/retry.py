@@ -9,9 +9,10 @@ from harness.core.fsm import Move
 from harness.core.item import Item
 from harness.core.result import Err, Pass
 from harness.core.retry import Backoff, exhausted
+from harness.effects import Effect, StopRun
 from harness.failures import After, Counter, Failure, explain, rule
 from harness.machines.kind import Seen, Watch, known, ok
-from harness.machines.worker.states import E, S, Worker
+from harness.machines.worker.states import E, S, Worker, run_id
 from harness.policy import Policy
 
 BACK = {
@@ -25,6 +26,8 @@ BACK = {
     S.REVIEW_REQUEST: E.RETRY_REVIEW,
 }
 ORDER = list(BACK.values())
+RUNNING = (S.CODE, S.VALIDATE)
+LEFT_RUNNING = frozenset({Failure.AGENT_STALLED, Failure.TIMEOUT})
 FEEDBACK = frozenset({Failure.TESTS_FAILED, Failure.AGENT_NO_CHANGES, Failure.CONFLICT})
 LAST = {After.FATAL: E.FATAL, After.PERSON: E.NEEDS_HUMAN, After.GIVE_UP: E.RETRIES_EXHAUSTED}
 
@@ -50,6 +53,7 @@ def fails(item: Item[Worker], seen: Seen, err: Err) -> Move:
     wait_s = backoff(seen.policy).delay_s(tries, item.id) if r.waits else 0.0
     note["not_before"] = max(err.not_before or 0.0, seen.now + wait_s)
     note["back"] = _earliest(item.state, r.back_to)
+    note["stop"] = run_id(item) if item.state in RUNNING and err.failure in LEFT_RUNNING else ""
     if err.failure in FEEDBACK:
         note["feedback"] = err.detail[:20000]
     return Move(E.RETRYABLE, text, note)
@@ -61,6 +65,11 @@ def _earliest(state: str, asked: str) -> str:
     if here is None:
         return asked
     return str(min((here, E(asked)), key=ORDER.index))
+
+
+def begin(item: Item[Worker], seen: Seen) -> tuple[Effect, ...]:
+    """What hangs is ended first: two agents in one clone would undo each other's work."""
+    return (StopRun(item.data.stop, seen.policy.grace_s),) if item.data.stop else ()
 
 
 def watch(item: Item[Worker], seen: Seen) -> Watch:

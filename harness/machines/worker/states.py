@@ -56,7 +56,8 @@ class Worker:
     """The worker's own data.
 
     `counters` counts failures by counter, `round` the runs of the agent; `back` is the event that RETRY_WAIT
-    ends with, not before `not_before`. `checked` is the last image digest judged at the checkpoint.
+    ends with, not before `not_before`, and `stop` the run that must be ended in it. `checked` is the last
+    image digest judged at the checkpoint.
     """
 
     issue: int = 0
@@ -73,6 +74,7 @@ class Worker:
     session: str = ""
     back: str = ""
     not_before: float = 0.0
+    stop: str = ""
     failure: str = ""
     detail: str = ""
     summary: str = ""

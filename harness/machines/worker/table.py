@@ -24,7 +24,7 @@ TABLE = table(
         S.PR_CREATE: Row(deliver.begin_pull, deliver.watch_pull, {E.PR_OPENED: S.REVIEW_REQUEST}),
         S.REVIEW_REQUEST: Row(deliver.begin_review, deliver.watch_review, {E.REVIEW_REQUESTED: S.DONE}),
         S.RETRY_WAIT: Row(
-            None,
+            retry.begin,
             retry.watch,
             {
                 E.RETRY_UPGRADE: S.UPGRADE_CHECKPOINT,
