@@ -58,7 +58,8 @@ def tools_of(runtime: str) -> Tools:
     if runtime == "docker":
         return Tools("/opt/harness/bin/python", "/opt/harness/app/harness", ("harness",))
     package = str(Path(__file__).parents[1])
-    return Tools(sys.executable, package, (sys.executable, "-m", "harness"))
+    # -P: the working folder is the clone, and a project may well have a package of that name.
+    return Tools(sys.executable, package, (sys.executable, "-P", "-m", "harness"))
 
 
 def image_of(runtime: Runtime, config: Config, name: str) -> str:

@@ -25,6 +25,7 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "demo_with_limits": scenes.demo_with_limits,
     "demo_with_lost_writes": scenes.demo_with_lost_writes,
     "process_demo": scenes.process_demo,
+    "refusals": scenes.refusals,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }

@@ -16,7 +16,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from demo_world import ROOT, Finished, Stage, Started, demo_args, inspect, live, sweep
+from demo_world import (
+    ROOT,
+    Finished,
+    Stage,
+    Started,
+    World,
+    bundles,
+    demo_args,
+    inspect,
+    journals,
+    live,
+    sweep,
+)
+
+from harness.core.journal import Record, read
 
 # ---------------------------------------------------------------- the demo, undisturbed
 
@@ -246,3 +260,77 @@ def _faulty(stage: Stage, settings: dict[str, Any]) -> Faulty:
         return Faulty(folder, replace(ended, out=json.dumps(d["demo"])), d["rules"], d["report"])
     finally:
         sweep(folder, "process")
+
+
+# ---------------------------------------------------------------- agents that do what they should not
+
+
+@dataclass
+class Refused:
+    """What a director that ran until it was idle made of each issue."""
+
+    folder: Path
+    finished: Finished
+    repo: dict[str, Any]
+    attempts: dict[str, list[Record]]
+    workers: dict[str, list[Record]]
+    marks: dict[str, str]
+
+    def issue(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = next(i for i in self.repo["issues"] if i["number"] == number)
+        return found
+
+    def comments(self, number: int) -> str:
+        return "\n".join(c["body"] for c in self.repo["comments"] if c["issue"] == number)
+
+    def ticket(self, number: int) -> dict[str, Any]:
+        found: dict[str, Any] = next(t for t in self.finished.document["tickets"] if t["issue"] == number)
+        return found
+
+
+POLICY, NOTHING, STALLS, GOOD, ENDLESS = 1, 2, 3, 4, 5
+MISCHIEF = f"""
+case $HARNESS_ISSUE.$HARNESS_ROUND in
+{POLICY}.*) mkdir -p .github/workflows && echo 'on: push' >.github/workflows/x.yml && echo edited ;;
+{NOTHING}.*) echo nothing to do here ;;
+{STALLS}.1) echo $$ >MARKS/stalled; exec sleep 600 ;;
+{STALLS}.*) ! kill -0 $(cat MARKS/stalled) 2>/dev/null && echo alone >MARKS/second || echo two >MARKS/second
+  echo mended >mended.txt ;;
+{ENDLESS}.*) while :; do echo still at it; sleep 0.3; done ;;
+*) echo good >good.txt ;;
+esac
+"""
+
+
+def refusals(stage: Stage) -> Refused:
+    marks = stage.folder / "marks"
+    marks.mkdir(parents=True)
+    titles = ["Change the workflow", "Change nothing", "Hang once", "Behave", "Never end"]
+    config = {
+        "director": {"max_workers": 6, "max_retries": 2, "max_attempts": 1},
+        "agent": {
+            "kind": "command",
+            "command": ["sh", "-c", MISCHIEF.replace("MARKS", str(marks)).replace("$", "$$")],
+        },
+        "timeouts": {"idle_seconds": 6, "worker_watchdog_seconds": 30, "stop_grace_seconds": 1},
+    }
+    # A program of the project that bears our own name must never be taken for ours.
+    files = {"harness/__init__.py": "", "harness/__main__.py": "raise SystemExit('the project ran')\n"}
+    with World(stage, stage.folder / "world", "process", titles, config=config, files=files) as world:
+        ended = world.run("director", "--until-idle", "--json")
+        return Refused(
+            world.folder, ended, world.repo(), _journals(world.folder, "/attempt/"), _testimony(world.folder),
+            {p.name: p.read_text().strip() for p in marks.iterdir()},
+        )  # fmt: skip
+
+
+def _journals(folder: Path, kind: str) -> dict[str, list[Record]]:
+    return {m.rsplit("/", 1)[1]: list(r) for m, r in journals(folder, kind).items()}
+
+
+def _testimony(folder: Path) -> dict[str, list[Record]]:
+    """The workers' own journals, by attempt, from their bundles."""
+    return {
+        b.name.split("-", 2)[2]: list(read(b.joinpath("journal.jsonl").read_bytes())[0])
+        for b in bundles(folder)
+    }
