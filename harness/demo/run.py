@@ -25,7 +25,8 @@ LOOK_S = 0.3
 
 @dataclass
 class Demo:
-    """One demo in one folder. `say(text)` tells people what happens."""
+    """One demo in one folder. `say(text)` tells people what happens; `settings` are laid over its configuration,
+    section by section."""
 
     folder: Path
     runtime: str
@@ -33,6 +34,8 @@ class Demo:
     say: Callable[[str], None] = lambda text: None
     boundary: Callable[[str], None] = lambda what: None
     faults: tuple[Mapping[str, Any], ...] = ()
+    issues: tuple[tuple[str, str], ...] = ISSUES
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     forge: Any = None
     state: dict[str, Any] = field(default_factory=dict)
     looked: float = 0.0
@@ -58,7 +61,7 @@ class Demo:
                 User("acme", role="admin"), User("harness-bot", self.state["bot"], "admin"),
                 User("ada", self.state["ada"], "write"),
             )  # fmt: skip
-            issues = tuple(Issue(t, b, "ada", ("harness",)) for t, b in ISSUES)
+            issues = tuple(Issue(t, b, "ada", ("harness",)) for t, b in self.issues)
             seed(
                 self.folder / "forge", repo=REPO, tree=Path(__file__).parent / "project", users=users,
                 labels=("harness",), issues=issues,
@@ -83,7 +86,7 @@ class Demo:
         (self.folder / "play.json").write_text(json.dumps(play()))
         (self.folder / "token").write_text(self.state["bot"])
         (self.folder / "token").chmod(0o600)
-        config = {
+        config: dict[str, Any] = {
             "director": {
                 "data_dir": str(self.folder / "data"), "interval_seconds": LOOK_S, "min_free": "64MiB",
             },
@@ -103,6 +106,8 @@ class Demo:
             "retry": {"initial_seconds": 0.2, "max_seconds": 2.0, "jitter": 0.0},
             "audit": {"dir": str(self.folder / "audits")},
         }  # fmt: skip
+        for section, keys in self.settings.items():
+            config[section] = {**config.get(section, {}), **keys}
         (self.folder / "harness.toml").write_text(tomli_w.dumps(config))
 
     # ------------------------------------------------------------ the person
