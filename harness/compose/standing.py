@@ -261,9 +261,13 @@ def _passed_over(s: Standing) -> list[dict[str, Any]]:
     if director is None:
         return []
     busy = {t.data.issue for t in s.kind("ticket") if t.state not in OVER}
-    reasons = {int(n): why for n, why in director.data.reasons.items()}
+    # What has ended a moment ago is still on the forge's list; that is nobody's news.
+    ended = {(t.data.issue, f"{t.state.lower()} just now") for t in s.kind("ticket")}
+    reasons = [(int(n), why) for n, why in director.data.reasons.items()]
     return [
-        {"issue": n, "reason": why} for n, why in sorted(reasons.items()) if n not in busy and why != "chosen"
+        {"issue": n, "reason": why}
+        for n, why in sorted(reasons)
+        if n not in busy and why != "chosen" and (n, why) not in ended
     ]
 
 
