@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,12 @@ def clock() -> Time:
 
 
 @pytest.fixture
-def runtime(tmp_path: Path, clock: Time) -> ProcessRuntime:
+def runtime(tmp_path: Path, clock: Time) -> Iterator[ProcessRuntime]:
     (tmp_path / "data").mkdir()
-    return ProcessRuntime(tmp_path / "runs", data=tmp_path / "data", clock=clock)
+    made = ProcessRuntime(tmp_path / "runs", data=tmp_path / "data", clock=clock)
+    yield made
+    for left in made.ours().unwrap():
+        made.remove(left.name)
 
 
 def job(*argv: str, name: str = "h-12-1", **more: Any) -> Job:
