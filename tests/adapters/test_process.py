@@ -51,7 +51,8 @@ def runtime(tmp_path: Path, clock: Time) -> Iterator[ProcessRuntime]:
     (tmp_path / "data").mkdir()
     made = ProcessRuntime(tmp_path / "runs", data=tmp_path / "data", clock=clock)
     yield made
-    for left in made.ours().unwrap():
+    left_over = made.ours()
+    for left in left_over.value if isinstance(left_over, Ok) else ():
         made.remove(left.name)
 
 
