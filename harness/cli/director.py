@@ -28,10 +28,13 @@ def command(
     config: str | None, once: bool, until_idle: bool, dry_run: bool, take_over: bool, as_json: bool
 ) -> int:
     from harness import log
-    from harness.compose import director
+    from harness.adapters.store.lease import refuse_held
 
     path = config_path(config)
     loaded = load_config(config)
+    refuse_held(loaded.data_dir)
+    from harness.compose import director  # heavy: a second director is refused before it loads this
+
     running = director.start(loaded, dry=dry_run, report=_report, take_over=take_over)
     as_lines = loaded.log.format == "json" or (loaded.log.format == "auto" and not sys.stderr.isatty())
     log.setup(running.redactor, json=as_lines, stream=sys.stderr, level=loaded.log.level)

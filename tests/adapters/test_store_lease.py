@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.adapters.store.errors import StoreError
-from harness.adapters.store.lease import Lease, LeaseHeld, instance_id, is_held, owner_of
+from harness.adapters.store.lease import Lease, LeaseHeld, instance_id, is_held, owner_of, refuse_held
 
 
 class Time:
@@ -130,6 +130,17 @@ def test_the_lock_does_not_leak_into_children(tmp_path: Path) -> None:
     again.release()
     child.kill()
     child.wait(10)
+
+
+def test_who_has_it_is_told_without_taking_it(tmp_path: Path) -> None:
+    refuse_held(tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+    lease = take(tmp_path)
+    with pytest.raises(LeaseHeld, match=f"process {os.getpid()} on .*; stop it first"):
+        refuse_held(tmp_path)
+    lease.release()
+    refuse_held(tmp_path)
+    take(tmp_path).release()
 
 
 def test_a_data_folder_keeps_its_name(tmp_path: Path) -> None:

@@ -83,8 +83,12 @@ def _lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
-        text = _who(path, owner_of(path))
-        raise LeaseHeld(f"{text}; stop it first (`harness stop`), or use another data folder") from e
+        raise _held(path) from e
+
+
+def _held(path: Path) -> LeaseHeld:
+    text = _who(path, owner_of(path))
+    return LeaseHeld(f"{text}; stop it first (`harness stop`), or use another data folder")
 
 
 def owner_of(path: Path) -> Mapping[str, Any]:
@@ -109,6 +113,13 @@ def is_held(data: Path) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def refuse_held(data: Path) -> None:
+    """Raises LeaseHeld where somebody has the lease now: for a start that wants to know before it loads much.
+    Only `Lease.take` decides."""
+    if is_held(data):
+        raise _held(data / "lock")
 
 
 def _who(path: Path, owner: Mapping[str, Any]) -> str:
