@@ -8,7 +8,8 @@ from harness.compose.director import Running
 from harness.looks import entry
 from harness.machines.director.plan import paused
 
-QUIET = frozenset({"WAITING", "REVIEWING", "DEFERRED", "BLOCKED", "LANDED", "RELEASED", "GONE"})
+QUIET = frozenset({"DEFERRED", "BLOCKED", "LANDED", "RELEASED", "GONE"})
+FOR_PEOPLE = frozenset({"WAITING", "REVIEWING"})
 
 
 def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> bool:
@@ -24,8 +25,14 @@ def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> 
     if once and item.state in ("MONITOR", "SELF_REVIEW") and not running.signals:
         running.signals.append("once")
     if until_idle and idle(running) and not running.signals:
-        running.signals.append("idle")
+        waits = _waits(running, running.machine)
+        running.signals.append(f"idle: {waits}" if waits else "idle")
     return False
+
+
+def _waits(running: Running, machine: str) -> str:
+    """What a machine waits for since it entered its state; empty until it looked."""
+    return running.loop.ticker.waiting.get(machine, "")
 
 
 def _live(running: Running) -> bool:
@@ -37,22 +44,28 @@ def idle(running: Running) -> bool:
     director = items[running.machine]
     if director.state == "SELF_REVIEW":
         return all(i.open_intent is None for i in items.values())
-    if (
-        director.state != "MONITOR"
-        or _live(running)
-        or any(i.open_intent for k, i in items.items() if k not in running.loop.out)
-    ):
+    if _live(running) or any(i.open_intent for k, i in items.items() if k not in running.loop.out):
         return False
+    if director.state == "RELEASE_PLAN":
+        return _waits(running, running.machine).startswith("base_red")
+    return director.state == "MONITOR" and _all_wait(running)
+
+
+def _all_wait(running: Running) -> bool:
+    """Every ticket is where only a person moves it on, and no release can move."""
+    items = running.loop.items
     tickets = [i for k, i in items.items() if "/ticket/" in k]
     moving = [
         i
         for k, i in items.items()
         if "/release/" in k and i.state not in ("OPEN", "PUBLISHED", "ABANDONED", "NEEDS_PERSON")
     ]
-    waits = all(i.state == "MERGING" and i.data.waits for i in moving)
+    # A ticket that entered such a state just now may leave it at once: where no review is required, say.
+    asks = [t for t in tickets if t.state in FOR_PEOPLE and _waits(running, t.id).startswith("waiting for a")]
     landed = any(t.state == "LANDED" for t in tickets)
-    waiting = any(t.state in ("WAITING", "REVIEWING") for t in tickets)
-    return all(t.state in QUIET for t in tickets) and waits and (waiting or not landed or bool(moving))
+    quiet = all(t.state in QUIET or t in asks for t in tickets)
+    waits = all(i.state == "MERGING" and i.data.waits for i in moving)
+    return quiet and waits and (bool(asks) or not landed or bool(moving))
 
 
 def summary(running: Running) -> dict[str, Any]:
@@ -62,6 +75,7 @@ def summary(running: Running) -> dict[str, Any]:
     return {
         "epoch": running.world.epoch,
         "state": items[running.machine].state,
+        "ended": running.signals[0] if running.signals else "",
         "tickets": [
             {"issue": t.issue, "state": t.state, "pull": t.pull, "reason": t.detail or t.doing}
             for t in tickets

@@ -26,6 +26,8 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "demo_with_lost_writes": scenes.demo_with_lost_writes,
     "process_demo": scenes.process_demo,
     "refusals": scenes.refusals,
+    "stop_and_go": scenes.stop_and_go,
+    "red_base": scenes.red_base,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }

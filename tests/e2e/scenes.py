@@ -28,6 +28,8 @@ from demo_world import (
     journals,
     live,
     sweep,
+    terminate,
+    wait_for,
 )
 
 from harness.core.journal import Record, read
@@ -334,3 +336,63 @@ def _testimony(folder: Path) -> dict[str, list[Record]]:
         b.name.split("-", 2)[2]: list(read(b.joinpath("journal.jsonl").read_bytes())[0])
         for b in bundles(folder)
     }
+
+
+# ---------------------------------------------------------------- a director that is stopped and started
+
+
+@dataclass
+class Stopped:
+    """`once`, `second` and `last` are directors that ended by themselves; `code` and `seconds` are those of
+    the one that got SIGTERM. `before` and `after` are the lives of the jobs around its end."""
+
+    folder: Path
+    once: Finished
+    after_once: list[str]
+    second: list[Finished]
+    code: int
+    seconds: float
+    told: str
+    before: dict[str, str]
+    after: dict[str, str]
+    adopted: dict[str, str]
+    last: Finished
+
+
+def stop_and_go(stage: Stage) -> Stopped:
+    plays = {"1": [{"sleep_s": 20, "say": "Slow.", "write": {"slow.txt": "slow\n"}}]}
+    with World(stage, stage.folder / "world", "process", ["Take your time"], plays) as world:
+        once = world.run("director", "--once", "--json")
+        after_once = sorted(world.live())
+        started = world.start("director")
+        name, life = world.worker()
+        second = [world.run("director") for _ in range(3)]
+        before = world.live()
+        seconds = terminate(started, 60)
+        after = world.live()
+        going = world.start("director", "--until-idle", "--json")
+        wait_for(lambda: "BOOT" in going.told(), 60, "the next director boots")
+        adopted = world.live()
+        return Stopped(
+            world.folder, once, after_once, second, started.process.returncode, seconds, started.told(),
+            {name: life} | before, after, adopted, going.end(),
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- a default branch that is red
+
+
+@dataclass
+class Red:
+    folder: Path
+    finished: Finished
+    repo: dict[str, Any]
+
+
+def red_base(stage: Stage) -> Red:
+    files = {
+        "tests/test_red.py": "import unittest\n\n\nclass RedTest(unittest.TestCase):\n"
+        "    def test_red(self):\n        self.fail('red as it came')\n"
+    }
+    with World(stage, stage.folder / "world", "process", ["Whatever"], files=files) as world:
+        return Red(world.folder, world.run("director", "--until-idle", "--json"), world.repo())
