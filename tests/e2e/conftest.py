@@ -28,10 +28,12 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "refusals": scenes.refusals,
     "stop_and_go": scenes.stop_and_go,
     "red_base": scenes.red_base,
+    "codex_in_docker": scenes.codex_in_docker,
+    "codex_as_process": scenes.codex_as_process,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }
-IMAGES = {"docker_demo": "dev", "crashed_docker_demo": "dev"}
+IMAGES = {"docker_demo": "dev", "crashed_docker_demo": "dev", "codex_in_docker": "codex"}
 AT_ONCE = 3
 WAIT_S = 900
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from demo_world import (
     Stage,
     Started,
     World,
+    bare_of,
     bundles,
     demo_args,
+    git,
     inspect,
     journals,
     live,
@@ -31,6 +34,7 @@ from demo_world import (
     terminate,
     wait_for,
 )
+from scripted_model import Request, ScriptedModel, Step
 
 from harness.core.journal import Record, read
 
@@ -396,3 +400,57 @@ def red_base(stage: Stage) -> Red:
     }
     with World(stage, stage.folder / "world", "process", ["Whatever"], files=files) as world:
         return Red(world.folder, world.run("director", "--until-idle", "--json"), world.repo())
+
+
+# ---------------------------------------------------------------- a real coding agent on a scripted model
+
+# What the agent's own shell can find of a key: in its environment, in every process that it may read, in
+# every file that it may read. The pattern is written so that it does not match itself.
+PROBE = (
+    "echo found=$( (env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null) | tr '\\0' '\\n' "
+    "| grep -cE 'sk-e2[e]-[0-9a-f]{32}'); "
+    "echo files=$(grep -rlE 'sk-e2[e]-[0-9a-f]{32}' /workspace /home /audit /in /run /tmp /etc 2>/dev/null | wc -l); "
+    "echo links=$(tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | tr '\\n' ,); "
+    "echo who=$(id -u) root=$(touch /here 2>&1 | tail -1)"
+)
+CODING = (
+    Step("I look around.", shell=PROBE),
+    Step("I add it.", shell="printf 'made by an agent\\n' >agent.txt; git status --short"),
+    Step("Added agent.txt."),
+)
+
+
+@dataclass
+class Coded:
+    folder: Path
+    finished: Finished
+    key: str
+    requests: list[Request]
+    tree: list[str]
+    containers: list[Seen]
+
+
+def codex_in_docker(stage: Stage) -> Coded:
+    return _coded(stage, "docker", ())
+
+
+def codex_as_process(stage: Stage) -> Coded:
+    return _coded(stage, "process", (os.environ["HARNESS_CODEX"],))
+
+
+def _coded(stage: Stage, runtime: str, command: tuple[str, ...]) -> Coded:
+    key = f"sk-e2e-{uuid.uuid4().hex}"
+    with ScriptedModel({"default": CODING}) as model:
+        config = {
+            "agent": {"kind": "codex", "model": "gpt-5.5", "command": list(command)},
+            "budget": {"model": {"upstream": model.url, "key_env": "E2E_MODEL_KEY"}},
+        }
+        with World(
+            stage, stage.folder / "world", runtime, ["Add agent.txt"], config=config,
+            image=stage.images.get("codex", ""), env={"E2E_MODEL_KEY": key},
+        ) as world:  # fmt: skip
+            started = world.start("director", "--until-idle", "--json")
+            seen = _watch(world.folder, started) if runtime == "docker" else []
+            ended = started.end()
+            tree = git(bare_of(world.folder), "ls-tree", "-r", "--name-only", "main").split()
+            return Coded(world.folder, ended, key, list(model.requests), tree, seen)

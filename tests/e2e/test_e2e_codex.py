@@ -1,132 +1,66 @@
-"""Codex, for real, in a hardened container without a network: one issue from claim to release through the model
-proxy. The model is a script; the key is the director's and nowhere else."""
+"""A real coding agent carries an issue to a landed pull through the model proxy; the model is scripted.
+
+As a process only where HARNESS_CODEX names the binary; in its container, where there is an engine.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pytest
-from demo_world import sweep
-from scripted_model import Request, ScriptedModel, Step
+from demo_world import bundles, left_over, repo_of
+from scenes import Coded
+from scripted_model import TOKENS_IN, TOKENS_OUT
 
-from harness.core.result import Ok
-from harness.demo.result import result
-from harness.demo.run import Demo
-
-IMAGE = "harness-worker:codex"
-KEY = "sk-proj-" + "e2e" * 12
-WORK = """python3 - <<'P'
-from pathlib import Path
-p = Path("tally/words.py")
-p.write_text(p.read_text().replace("text.split()", "text.lower().split()"))
-P
-cat > tests/test_case.py <<'P'
-import unittest
-from tally import count
-
-class CaseTest(unittest.TestCase):
-    def test_case(self):
-        self.assertEqual(count("A a"), {"a": 2})
-P
-python3 -m unittest discover --quiet --start-directory . 2>&1 | tail -3
-"""
-# Built from halves, so that the search itself does not hold what it looks for.
-SEARCH = """half=sk-proj-; rest=e2ee2ee2e
-if cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -aq "$half$rest"; then echo KEY"" FOUND; fi
-if grep -rasq "$half$rest" /run/harness /in /audit "$HOME" /workspace /tmp; then echo KEY"" FOUND; fi
-python3 -c "import socket; socket.create_connection(('192.0.2.1', 80), 2)" 2>&1 | tail -1
-grep -E 'CapEff|NoNewPrivs' /proc/self/status
-echo SEARCHED
-"""
+RUNS = [
+    pytest.param("codex_in_docker", marks=pytest.mark.docker),
+    *(["codex_as_process"] if os.environ.get("HARNESS_CODEX") else []),
+]
 
 
-@dataclass
-class Night:
-    folder: Path
-    document: dict[str, Any]
-    requests: list[Request]
-    inspected: list[dict[str, Any]] = field(default_factory=list)
+@pytest.fixture(params=RUNS)
+def coded(request: pytest.FixtureRequest) -> Coded:
+    found: Coded = request.getfixturevalue(request.param)
+    assert found.finished.code == 0, found.finished.told[-4000:]
+    return found
 
 
-def _image_there() -> str:
-    done = subprocess.run(["docker", "image", "inspect", IMAGE], capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stderr.strip()
+def test_the_issue_is_landed_and_released(coded: Coded) -> None:
+    assert [t["state"] for t in coded.finished.document["tickets"]] == ["RELEASED"], coded.finished.out
+    assert "agent.txt" in coded.tree
+    heads = sorted((p["head_ref"], bool(p["merged"])) for p in repo_of(coded.folder)["pulls"])
+    assert heads == [("agent/1", True), ("release/0.1.0", True)]
 
 
-@pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
-    missing = _image_there()
-    if missing:
-        if os.environ.get("HARNESS_REQUIRE_DOCKER"):
-            pytest.fail(f"{IMAGE} is needed: scripts/build-image.sh --agent codex ({missing})")
-        pytest.skip(f"{IMAGE} is not there: scripts/build-image.sh --agent codex")
-    folder = tmp_path_factory.mktemp("codex")
-    plays = {"fix": [Step(shell=SEARCH), Step(shell=WORK), Step("Words are compared in lower case.")]}
-    os.environ["E2E_MODEL_KEY"] = KEY
-    with ScriptedModel(plays) as model:
-        settings = {
-            "agent": {"kind": "codex", "model": "gpt-5.5", "command": []},
-            "containers": {"memory": "1GiB"},
-            "budget": {
-                "github": {"min_seconds_between_writes": 0.0, "cooldown_seconds": 1.0},
-                "model": {"upstream": f"{model.url}/fix/v1", "auth": "bearer", "key_env": "E2E_MODEL_KEY"},
-            },
-        }
-        issue = ("Count words regardless of case", "`count('A a')` gives two entries. It should give one.")
-        demo = Demo(folder, "docker", IMAGE, issues=(issue,), settings=settings)
-        seen = Night(folder, {}, model.requests)
-        try:
-            demo.open()
-            running = demo.run()
-            try:
-                seen.document = result(demo, running, 0.0)
-                jobs = running.world.runtime.ours() if running.world.runtime else None
-                assert isinstance(jobs, Ok) and not jobs.value
-            finally:
-                running.close()
-            yield seen
-        finally:
-            demo.close()
-            sweep(folder, "docker")
-            del os.environ["E2E_MODEL_KEY"]
+def test_every_call_went_through_the_proxy_with_the_real_key(coded: Coded) -> None:
+    assert len(coded.requests) == 3
+    assert {r.headers["authorization"] for r in coded.requests} == {f"Bearer {coded.key}"}
+    assert not any(coded.key in json.dumps(r.body) for r in coded.requests)
 
 
-pytestmark = pytest.mark.docker
-
-
-def test_the_issue_is_released(night: Night) -> None:
-    assert night.document["ok"], json.dumps(night.document, indent=1)
-    assert night.document["release"]["landed"] == [1]
-    assert [p["state"] for p in night.document["pulls"]] == ["merged"]
-
-
-def test_the_key_reached_the_model_and_nothing_else(night: Night) -> None:
-    asked = [r for r in night.requests if r.api == "responses"]
-    assert len(asked) >= 3
-    assert {r.headers.get("authorization") for r in asked} == {f"Bearer {KEY}"}
-    said = json.dumps([r.body for r in asked])
-    assert "SEARCHED" in said and "KEY FOUND" not in said
-    assert KEY not in said
-
-
-def test_inside_there_was_no_network_and_no_right(night: Night) -> None:
-    said = json.dumps([r.body for r in night.requests])
-    assert "Network is unreachable" in said
-    assert re.search(r"CapEff:\W*t0{16}", said) and re.search(r"NoNewPrivs:\W*t1", said)
-
-
-def test_what_it_cost_is_in_the_bundle_and_the_key_is_not(night: Night) -> None:
-    (bundle,) = (p for p in (night.folder / "audits").iterdir() if p.is_dir() and (p / "meta.json").is_file())
+def test_tokens_are_counted_in_the_bundle(coded: Coded) -> None:
+    (bundle,) = bundles(coded.folder)
     cost = json.loads((bundle / "meta.json").read_text())["cost"]
-    assert cost["requests"] >= 3 and cost["tokens_in"] >= 3000
-    assert (bundle / "ledger").is_dir()
-    for path in night.folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            assert KEY.encode() not in path.read_bytes(), path
+    assert (cost["requests"], cost["tokens_in"], cost["tokens_out"]) == (3, 3 * TOKENS_IN, 3 * TOKENS_OUT)
+    assert cost["usd"] > 0
+    ledger = b"".join(p.read_bytes() for p in sorted((bundle / "ledger").rglob("*")) if p.is_file())
+    assert b"I look around." in ledger
+    whole = b"".join(p.read_bytes() for p in sorted(bundle.rglob("*")) if p.is_file())
+    assert coded.key.encode() not in whole
+
+
+def test_nothing_is_left_over(coded: Coded) -> None:
+    assert left_over(coded.folder, "docker" if coded.containers else "process") == []
+
+
+def test_the_agent_cannot_find_the_key_nor_a_way_out(codex_in_docker: Coded) -> None:
+    said = json.dumps(codex_in_docker.requests[1].body)
+    assert "found=0" in said and "files=0" in said and "links=lo," in said, said[-4000:]
+    assert "who=0" not in said and "Read-only file system" in said
+    assert codex_in_docker.containers
+    for seen in codex_in_docker.containers:
+        key = codex_in_docker.key.encode()
+        texts = {**seen.files, "inspect": json.dumps(seen.attrs).encode()}
+        texts |= {f"process {i}": p for i, p in enumerate(seen.processes)}
+        assert [n for n, text in texts.items() if key in text] == []
