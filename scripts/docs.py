@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Write the generated parts of the documentation anew, from the code that runs.
 
-Rule: what stands between `<!-- made: NAME -->` and `<!-- end -->` is never edited by hand. NAME is `fsm MACHINE`
-(a picture), `failures` (the failure table) or `commands`.
+Rule: what stands between `<!-- made: NAME -->` and `<!-- end -->` is never edited by hand. NAME is
+`fsm MACHINE` (a picture), `failures` (the failure table) or `commands`.
 
     .venv/bin/python scripts/docs.py            write
     .venv/bin/python scripts/docs.py --check    write nothing; exit 1 and name the files that are behind
