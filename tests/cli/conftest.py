@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,3 +57,18 @@ def harness(capsys: pytest.CaptureFixture[str]) -> Harness:
         return Ran(code, said.out, said.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def engine() -> str:
+    """The version of the container engine that answers."""
+    try:
+        command = ["docker", "version", "--format", "{{.Server.Version}}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+        said, answers = done.stdout.strip(), done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired) as e:
+        said, answers = str(e), False
+    if not answers:
+        assert not os.environ.get("HARNESS_REQUIRE_DOCKER"), f"a container engine is required: {said}"
+        pytest.skip("no container engine answers")
+    return said
