@@ -124,7 +124,7 @@ def work(env: Mapping[str, str]) -> int:
         tools=Tools(sys.executable, str(Path(__file__).parents[1]), ()), model_url=forwarder.url,
         brief={
             **brief, "home": str(place.home), "workspace": str(place.workspace),
-            "prepared": place.prepared,
+            "prepared": place.prepared, "image": place.image,
         },
         gaps=lambda: forwarder.gaps,
         leave=code.append,
@@ -141,8 +141,14 @@ def work(env: Mapping[str, str]) -> int:
         wake.set()
 
     signal.signal(signal.SIGTERM, asked)
-    loop.run(lambda _: bool(code) or stop.is_set() or loop.items[machine].state in ("DONE", "BLOCKED"))
+    loop.run(lambda _: _over(loop.items[machine], code, stop))
     return _end(world, loop, machine, bus, forwarder, code, stop.is_set())
+
+
+def _over(item: Any, code: list[int], stop: threading.Event) -> bool:
+    """Told to stop, at its end, or leaving: that not before it is written, or the next one would leave too."""
+    left = bool(code) and item.open_intent is None
+    return left or stop.is_set() or item.state in ("DONE", "BLOCKED")
 
 
 def _lines(store: FileStore, first_seq: int) -> list[bytes]:

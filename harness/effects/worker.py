@@ -109,7 +109,8 @@ class Request(Effect):
 
 @dataclass(frozen=True, slots=True)
 class Exit(Effect):
-    """End this process with this code; the machine goes on in its next incarnation."""
+    """End this process with this code; the machine goes on in its next incarnation. `why` is the image that
+    that one runs in."""
 
     code: int
     why: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -445,3 +446,14 @@ def test_every_effect_has_a_key_and_a_pool() -> None:
     assert {e.port for e in fx.EFFECTS} <= set(PORTS)
     lagging = {e.__name__ for e in fx.EFFECTS if e.lags}
     assert lagging == {"Comment", "OpenPull", "PublishRelease"}
+
+
+# ---------------------------------------------------------------- leaving for another image
+
+
+@pytest.mark.parametrize(("runs_in", "codes"), [("img1", [75]), ("img2", [])])
+def test_a_worker_leaves_once_for_an_image(w: Workshop, runs_in: str, codes: list[int]) -> None:
+    left: list[int] = []
+    world = replace(w.world, brief={"image": runs_in}, leave=left.append)
+    assert perform(fx.Exit(75, "img2"), Sent(None), world).status == "done"
+    assert left == codes
