@@ -63,6 +63,7 @@ TABLE = [
     (Ended(exit=0, oom=True, final="DONE"), "done", "", "", "memory"),
     (Ended(exit=1, oom=True), "failed", "oom", "infra", ""),
     (Ended(exit=134, oom=True), "failed", "oom", "infra", ""),
+    (Ended(exit=10, oom=True, final="BLOCKED", failure="infra_killed"), "fatal", "oom", "infra", ""),
     (Ended(exit=70, oom=True), "failed", "internal_error", "nobody", ""),
     # It was done before something else ended it.
     (Ended(exit=137, final="DONE"), "done", "", "", "137"),

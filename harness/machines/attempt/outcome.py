@@ -147,6 +147,8 @@ def classify(seen: Ended) -> Outcome:
     failure = row.failure
     if failure == "*":
         failure = seen.failure if seen.failure in set(Failure) else row.otherwise
+        # The worker saw its agent killed and could not know by whom; the flag is the container's.
+        failure = F.OOM if seen.oom and failure == F.INFRA_KILLED else failure
     words = {
         "code": "an unknown exit" if code is None else code,
         "signal": (code or 128) - 128,
