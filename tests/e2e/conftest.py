@@ -27,13 +27,18 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "process_demo": scenes.process_demo,
     "refusals": scenes.refusals,
     "stop_and_go": scenes.stop_and_go,
+    "upgrade": scenes.upgrade,
+    "starved": scenes.starved,
     "red_base": scenes.red_base,
     "codex_in_docker": scenes.codex_in_docker,
     "codex_as_process": scenes.codex_as_process,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }
-IMAGES = {"docker_demo": "dev", "crashed_docker_demo": "dev", "codex_in_docker": "codex"}
+IMAGES = {
+    "docker_demo": "dev", "crashed_docker_demo": "dev", "upgrade": "dev", "starved": "dev",
+    "codex_in_docker": "codex",
+}  # fmt: skip
 AT_ONCE = 3
 WAIT_S = 900
 
@@ -99,16 +104,25 @@ def played(
     ]
     if any(n in IMAGES for n in wanted) and no_engine():
         wanted = [n for n in wanted if n not in IMAGES]
-    images = {kind: build(kind) for kind in sorted({IMAGES[n] for n in wanted if n in IMAGES})}
     root = tmp_path_factory.mktemp("e2e")
-    stages = {n: Stage(root / n, images) for n in wanted}
-    pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scene")
-    yield {n: pool.submit(SCENES[n], stages[n]) for n in wanted}
+    stages = {n: Stage(root / n) for n in wanted}
+    builds, pool = ThreadPoolExecutor(1), ThreadPoolExecutor(AT_ONCE, thread_name_prefix="scene")
+    kinds = sorted({IMAGES[n] for n in wanted if n in IMAGES}, reverse=True)  # "dev" first: most need it
+    images = {kind: builds.submit(build, kind) for kind in kinds}
+
+    def play(name: str) -> Any:
+        if name in IMAGES:
+            stages[name].images[IMAGES[name]] = images[IMAGES[name]].result()
+        return SCENES[name](stages[name])
+
+    yield {n: pool.submit(play, n) for n in wanted}
     for stage in stages.values():
         stage.close()
     pool.shutdown(cancel_futures=True)
-    for name in images.values():
-        docker("rmi", name, check=False)
+    builds.shutdown()
+    for image in images.values():
+        if image.exception() is None:
+            docker("rmi", image.result(), check=False)
 
 
 def _scene(name: str) -> Any:

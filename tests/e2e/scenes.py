@@ -25,7 +25,9 @@ from demo_world import (
     World,
     bare_of,
     bundles,
+    containers,
     demo_args,
+    docker,
     git,
     inspect,
     journals,
@@ -454,3 +456,120 @@ def _coded(stage: Stage, runtime: str, command: tuple[str, ...]) -> Coded:
             ended = started.end()
             tree = git(bare_of(world.folder), "ls-tree", "-r", "--name-only", "main").split()
             return Coded(world.folder, ended, key, list(model.requests), tree, seen)
+
+
+# ---------------------------------------------------------------- a newer image while a worker is at work
+
+
+@dataclass
+class Upgraded:
+    """`old` and `new` are image ids. `first` is the container of the first incarnation, while it worked and
+    after it had ended; `second` that of the next one while it worked."""
+
+    folder: Path
+    finished: Finished
+    old: str
+    new: str
+    cut: Finished
+    first: list[dict[str, Any]]
+    second: dict[str, Any]
+    repo: dict[str, Any]
+    tree: list[str]
+    note: str
+
+
+# The second issue's first round waits until it is told to go on, and leaves a red test.
+PATIENT = """
+case $HARNESS_ISSUE.$HARNESS_ROUND in
+1.*) echo one >one.txt ;;
+2.1) echo kept >kept.txt; echo from the first incarnation >"$HOME/note"
+  while [ ! -e "$HOME/go" ]; do sleep 0.2; done
+  printf 'import unittest\n\n\nclass TwoTest(unittest.TestCase):\n    def test_two(self):\n' >tests/test_two.py
+  echo '        open("two.txt").close()' >>tests/test_two.py ;;
+2.*) cp "$HOME/note" two.txt ;;
+esac
+"""
+
+
+def upgrade(stage: Stage) -> Upgraded:
+    image = f"{stage.images['dev']}-upgrade"
+    old = _tag(stage.images["dev"], image)
+    config = {"agent": {"kind": "command", "command": ["sh", "-c", PATIENT.replace("$", "$$")]}}
+    titles = ["Be quick", "Take long"]
+    try:
+        with World(stage, stage.folder / "world", "docker", titles, config=config, image=image) as world:
+            started = world.start("director", "--until-idle", "--json")
+            home = world.folder / "data" / "attempts" / "2.1" / "home"
+            wait_for(lambda: (home / "note").exists(), 120, "the slow agent works")
+            first = [_container(world.folder, "-2-1-i1")]
+            wait_for(lambda: world.states("/ticket/").get("1") == "LANDED", 120, "issue 1 has landed")
+            new = _relabel(image)
+            cut = world.run("release", "cut")
+            wait_for(lambda: world.repo()["releases"], 120, "the first release is published")
+            director = "\n".join(world.states("/director/").values())
+            wait_for(lambda: "BROADCAST" in started.told(), 60, f"it is broadcast ({director})")
+            (home / "go").touch()
+            second = wait_for(lambda: _container(world.folder, "-2-1-i2"), 120, "the next incarnation runs")
+            first.append(_container(world.folder, "-2-1-i1"))
+            note = (home / "note").read_text().strip()
+            ended = started.end()
+            tree = git(bare_of(world.folder), "ls-tree", "-r", "--name-only", "main").split()
+            return Upgraded(
+                world.folder, ended, old, new, cut, first, second, world.repo(), tree, note
+            )  # fmt: skip
+    finally:
+        docker("rmi", image, check=False)
+
+
+def _tag(image: str, name: str) -> str:
+    docker("tag", image, name)
+    return docker("image", "inspect", "-f", "{{.Id}}", name)
+
+
+def _relabel(image: str) -> str:
+    """Another image of the same content under the same name."""
+    made = docker("create", image, "true")
+    try:
+        return docker("commit", "--change", f"LABEL e2e={uuid.uuid4().hex}", made, image)
+    finally:
+        docker("rm", made)
+
+
+def _container(folder: Path, end: str) -> dict[str, Any]:
+    found = [c for c in inspect(*containers(folder)) if c["Name"].endswith(end)]
+    return found[0] if found else {}
+
+
+# ---------------------------------------------------------------- too little memory
+
+
+@dataclass
+class Starved:
+    """`worker`: the worker itself does not fit; `agent`: it does, and its agent does not."""
+
+    worker: Finished
+    agent: Finished
+    comments: dict[str, str]
+    reasons: dict[str, list[Record]]
+
+
+HOG = "python3 -c 'x = b\"x\" * (1 << 30)'"
+
+
+def starved(stage: Stage) -> Starved:
+    ends: dict[str, Finished] = {}
+    comments: dict[str, str] = {}
+    records: dict[str, list[Record]] = {}
+    for name, memory, command in (("worker", "40MiB", "true"), ("agent", "320MiB", HOG)):
+        config = {
+            "director": {"max_infra_retries": 2, "max_attempts": 2},
+            "containers": {"memory": memory},
+            "agent": {"kind": "command", "command": ["sh", "-c", command]},
+            "validation": {"commands": ["true"]},
+        }
+        image = stage.images["dev"]
+        with World(stage, stage.folder / name, "docker", ["Eat"], config=config, image=image) as world:
+            ends[name] = world.run("director", "--until-idle", "--json")
+            comments[name] = "\n".join(world.comments(1))
+            records[name] = [r for j in journals(world.folder, "/attempt/").values() for r in j]
+    return Starved(ends["worker"], ends["agent"], comments, records)

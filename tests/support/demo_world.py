@@ -104,7 +104,7 @@ class Stage:
     names of worker images by kind: dev, codex."""
 
     folder: Path
-    images: Mapping[str, str] = field(default_factory=dict)
+    images: dict[str, str] = field(default_factory=dict)
     running: list[Started] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -387,12 +387,15 @@ class World:
 
         return wait_for(look, within_s, "a worker runs")
 
-    def state(self, kind: str) -> dict[str, str]:
-        """State by machine, as its journal says at this moment."""
-        if not (self.folder / "data" / "store.db").exists():
+    def states(self, kind: str) -> dict[str, str]:
+        """State by the last part of a machine's name, as its journal says at this moment."""
+        if not (self.folder / "data" / "store.exists").exists():
             return {}
-        last = {m: r[-1] for m, r in journals(self.folder, kind).items() if r}
-        return {m: str(r.body.get("to") or r.body.get("state") or "") for m, r in last.items()}
+        last = {m.rsplit("/", 1)[1]: r for m, r in journals(self.folder, kind).items()}
+        return {
+            m: next((x.body["to"] for x in reversed(r) if x.kind == "transition"), "")
+            for m, r in last.items()
+        }
 
 
 def terminate(started: Started, within_s: float) -> float:
