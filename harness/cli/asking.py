@@ -56,3 +56,15 @@ def ticket_of(standing: Any, issue: int, states: frozenset[str], what: str) -> N
 
 def progress(text: str) -> None:
     click.echo(text, err=True)
+
+
+def reporter() -> Callable[[str, Any, str], None]:
+    """Tells on stderr what machines do: one line for each state that one comes to, and whatever is said."""
+    last: dict[str, str] = {}
+
+    def report(machine: str, item: Any, text: str) -> None:
+        if text or last.get(machine) != item.state:
+            last[machine] = item.state
+            progress(f"{machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}")
+
+    return report

@@ -12,7 +12,7 @@ from harness.cli.status import age
 
 CUTTABLE = frozenset({"OPEN", "NEEDS_PERSON"})
 KEPT = frozenset({"TAGGING", "PUBLISHING"})
-DEFERRABLE = frozenset({"CLAIMING", "ATTEMPTING", "WAITING", "REVIEWING", "LANDING"})
+DEFERRABLE = frozenset({"ATTEMPTING", "WAITING"})
 SHOWN = 10
 
 
@@ -105,7 +105,14 @@ def defer(issue: int, config: str | None, as_json: bool) -> int:
     def check(standing: Any) -> None:
         ticket_of(standing, issue, DEFERRABLE, "defer")
 
-    return ask(config, as_json, "release-defer", {"issue": issue}, f"issue {issue} is deferred", check)
+    return ask(
+        config,
+        as_json,
+        "release-defer",
+        {"issue": issue},
+        f"issue {issue} is taken out of the release",
+        check,
+    )
 
 
 @command.command(help="Give the release under way up: nothing of it is merged or tagged.")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
-from harness.cli.asking import progress
+from harness.cli.asking import progress, reporter
 from harness.cli.common import Failed, config_option, emit, json_option, load_config, open_store
 from harness.cli.waiting import until
 
@@ -39,7 +38,7 @@ def command(config: str | None, workers: bool, timeout_s: float, as_json: bool) 
         from harness.compose.stopping import stop_workers
 
         progress(f"{text}; stopping its workers")
-        document |= stop_workers(loaded, timeout_s=timeout_s, report=_report)
+        document |= stop_workers(loaded, timeout_s=timeout_s, report=reporter())
         document["ok"] = not document["left"]
         stopped = ", ".join(document["stopped"])
         text += f"; stopped and saved: attempt {stopped}" if stopped else "; no worker is left"
@@ -70,9 +69,3 @@ def end_director(config: Any) -> bool:
             f"the director ({who}) has not ended within {STOP_S:.0f} s; harness status says what it does"
         )
     return True
-
-
-def _report(machine: str, item: Any, text: str) -> None:
-    print(
-        f"{machine.split('/', 2)[-1]} {item.state}{': ' + text if text else ''}", file=sys.stderr, flush=True
-    )

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from harness.cli.asking import reporter
 from harness.cli.common import Failed, config_option, emit, json_option, load_config
 
 DELIVERED = frozenset({"REVIEWING", "LANDING", "LANDED", "WAITING"})
@@ -42,7 +43,7 @@ def command(issue: int, config: str | None, keep: str | None, as_json: bool) -> 
     told: list[int] = []
     _on_signal(told)
     try:
-        tried = tryout.attempt(loaded, issue, folder, report=_report, stopped=lambda: bool(told))
+        tried = tryout.attempt(loaded, issue, folder, report=reporter(), stopped=lambda: bool(told))
         emit(asdict(tried), as_json, text(asdict(tried), bool(keep)))
     finally:
         if not keep:
@@ -63,12 +64,6 @@ def _on_signal(told: list[int]) -> None:
 
     signal.signal(signal.SIGTERM, asked)
     signal.signal(signal.SIGINT, asked)
-
-
-def _report(machine: str, item: Any, what: str) -> None:
-    print(
-        f"{machine.split('/', 2)[-1]} {item.state}{': ' + what if what else ''}", file=sys.stderr, flush=True
-    )
 
 
 def text(d: Mapping[str, Any], kept: bool) -> str:

@@ -11,46 +11,25 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from harness.adapters.docker import DockerRuntime
-from harness.adapters.github import GitHubForge
-from harness.adapters.github.calls import Calls
-from harness.adapters.github.forge import PUBLIC_API
-from harness.adapters.github.wire import Wire
-from harness.adapters.governor import Governor
 from harness.adapters.store import places, schema
 from harness.adapters.store.errors import StoreError
 from harness.adapters.store.lease import is_held, owner_of
-from harness.compose.credentials import token_source
-from harness.compose.parts import budgets
+from harness.compose.doctor_forge import forge
+from harness.compose.findings import CONNECT_S, OK, PROBLEM, WARNING, Check, why
 from harness.compose.runtimes import local
 from harness.config.errors import ConfigError
 from harness.config.models import Config
 from harness.config.reader import load
-from harness.core.result import Err, Ok, Result
-from harness.domain import Account, Repository
+from harness.core.result import Ok
 from harness.loop import SteadyClock
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
 GIT_OLDEST, GIT_GOOD = (2, 39, 4), (2, 46, 0)
-CONNECT_S, GIT_S = 5.0, 10.0
-WRITERS = frozenset({"write", "maintain", "admin"})
-WIDE = re.compile(r"^(workflow|delete_repo|site_admin|user|(admin|write|delete):.*)$")
+GIT_S = 10.0
 SOCKET_LIMIT_BYTES = 104
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """`name` is what was looked at, `level` ok, warning or problem, `do` what to do about it."""
-
-    name: str
-    level: str
-    text: str
-    do: str = ""
 
 
 def examine(path: Path, env: Mapping[str, str] = os.environ) -> Iterator[Check]:
@@ -169,12 +148,12 @@ def engine(config: Config, data: Path, clock: SteadyClock, env: Mapping[str, str
     )  # fmt: skip
     probed = docker.probe()
     if c.runtime == "auto" and local(config.forge.url) and not (isinstance(probed, Ok) and c.image):
-        why = "containers.image is not set" if isinstance(probed, Ok) else _why(probed)
-        yield from _process(config, env, why)
+        cause = "containers.image is not set" if isinstance(probed, Ok) else why(probed)
+        yield from _process(config, env, cause)
         return
     if not isinstance(probed, Ok):
         do = "start Docker, or set containers.docker_host"
-        yield Check("engine", PROBLEM, _why(probed), do)
+        yield Check("engine", PROBLEM, why(probed), do)
         return
     text = probed.value.rsplit(", engine ", 1)[0]
     if "live-restore off" in text:
@@ -190,20 +169,16 @@ def engine(config: Config, data: Path, clock: SteadyClock, env: Mapping[str, str
     if isinstance(found, Ok):
         yield Check("image", OK, f"{c.image} is {found.value[:19]}")
     else:
-        yield Check("image", PROBLEM, _why(found), "harness image build --from IMAGE makes one")
+        yield Check("image", PROBLEM, why(found), "harness image build --from IMAGE makes one")
 
 
-def _process(config: Config, env: Mapping[str, str], why: str) -> Iterator[Check]:
-    text = f"{why}: workers run as processes and are NOT isolated"
+def _process(config: Config, env: Mapping[str, str], cause: str) -> Iterator[Check]:
+    text = f"{cause}: workers run as processes and are NOT isolated"
     if local(config.forge.url) or env.get("HARNESS_UNSAFE_PROCESS"):
         yield Check("engine", WARNING, text, "only for a forge of your own and agents that you trust")
     else:
         do = 'install Docker and set containers.runtime = "docker", or set HARNESS_UNSAFE_PROCESS=1'
         yield Check("engine", PROBLEM, f"{text}, and the forge is not local", do)
-
-
-def _why(result: Result[Any]) -> str:
-    return result.detail if isinstance(result, Err) else getattr(result, "message", "")
 
 
 def agent(config: Config) -> Iterator[Check]:
@@ -286,134 +261,3 @@ def model(config: Config, env: Mapping[str, str]) -> Iterator[Check]:
         )
     else:
         yield Check("model", OK, m.upstream)
-
-
-# ---------------------------------------------------------------- the forge
-
-
-def forge(config: Config, clock: SteadyClock, env: Mapping[str, str]) -> Iterator[Check]:
-    token, renew = token_source(config, clock, env)
-    try:
-        token()
-    except ConfigError as e:
-        yield Check("credential", PROBLEM, str(e), "set it where the director starts")
-        return
-    except (OSError, _app_errors()) as e:
-        text = f"App {config.forge.app_id} has no token for {config.forge.repo}: {e}"
-        yield Check(
-            "credential",
-            PROBLEM,
-            text,
-            "look at forge.app_id, forge.key_file, and where the App is installed",
-        )
-        return
-    governor = Governor(lambda key: None, lambda key, value: None, clock, budgets(config), 2)
-    url = PUBLIC_API if config.forge.url == "https://github.com" else config.forge.url
-    hub = GitHubForge(url, config.forge.repo, token, governor, clock, timeout_s=CONNECT_S * 2, renew=renew)
-    who = hub.whoami()
-    if not isinstance(who, Ok):
-        yield Check(
-            "credential", PROBLEM, f"{url}: {_why(who)}", "look at forge.url, the token and the network"
-        )
-        return
-    yield from scopes(who.value)
-    found = hub.repository()
-    if not isinstance(found, Ok):
-        yield Check(
-            "repository", PROBLEM, _why(found), "look at forge.repo, and whether the token may see it"
-        )
-        return
-    yield from permission(config, found.value)
-    calls = Calls(Wire(url, CONNECT_S * 2), governor, clock, token)
-    yield from protection(config, calls, found.value.default_branch)
-
-
-def _app_errors() -> type[Exception]:
-    from github import GithubException
-
-    return GithubException
-
-
-def scopes(who: Account) -> Iterator[Check]:
-    name = who.login or "an App's installation"
-    wide = [s for s in who.scopes if WIDE.match(s)]
-    if wide:
-        text = f"{name}, with more than is needed: {', '.join(wide)}"
-        yield Check(
-            "credential",
-            WARNING,
-            text,
-            "use a token with only: contents, issues, pull requests, statuses (write)",
-        )
-    elif who.scopes and not {"repo", "public_repo"} & set(who.scopes):
-        text = f"{name}, whose scopes ({', '.join(who.scopes)}) do not reach repositories"
-        yield Check(
-            "credential", PROBLEM, text, "give the token the scope repo, or public_repo for a public one"
-        )
-    else:
-        told = f"scopes {', '.join(who.scopes)}" if who.scopes else "the forge tells no scopes of it"
-        yield Check("credential", OK, f"{name}, {told}")
-
-
-def permission(config: Config, found: Repository) -> Iterator[Check]:
-    repo = config.forge.repo
-    if found.permission not in WRITERS:
-        text = f"{repo}: the credential has {found.permission}, and needs write"
-        yield Check("repository", PROBLEM, text, "give its account the role Write")
-    elif found.permission == "admin":
-        yield Check(
-            "repository", WARNING, f"{repo}: the credential is admin there", "the role Write is enough"
-        )
-    else:
-        yield Check("repository", OK, f"{repo}: {found.permission}, default branch {found.default_branch}")
-    method = config.release.merge_method
-    if method not in found.merge_methods:
-        allowed = ", ".join(found.merge_methods)
-        level = PROBLEM if config.release.merge == "auto" else WARNING
-        text = f"release.merge_method is {method}, {repo} allows only {allowed}"
-        yield Check("merging", level, text, f'set release.merge_method = "{found.merge_methods[0]}"')
-
-
-def protection(config: Config, calls: Calls, branch: str) -> Iterator[Check]:
-    path = f"/repos/{config.forge.repo}/branches/{quote(branch, safe='')}"
-    asked = calls.ask("GET", path)
-    if not isinstance(asked, Ok):
-        yield Check("protection", PROBLEM, f"{branch}: {_why(asked)}")
-        return
-    if asked.value.status != 200:
-        what = (
-            "is not there: the repository is empty"
-            if asked.value.status == 404
-            else f"answers {asked.value.status}"
-        )
-        yield Check("protection", PROBLEM, f"branch {branch} {what}", "push a first commit")
-        return
-    if not asked.value.json().get("protected"):
-        text = f"{branch} is not protected: whoever has write may push to it"
-        yield Check("protection", OK, text)
-        return
-    rules = calls.ask("GET", f"{path}/protection")
-    told = rules.value.json() if isinstance(rules, Ok) and rules.value.status == 200 else None
-    yield _protected(config, branch, told)
-
-
-def _protected(config: Config, branch: str, told: Mapping[str, Any] | None) -> Check:
-    if told is None:
-        do = 'release.merge = "person" is safe with any rule' if config.release.merge == "auto" else ""
-        level = WARNING if do else OK
-        return Check(
-            "protection", level, f"{branch} is protected; its rules cannot be read with this credential", do
-        )
-    reviews = int(
-        (told.get("required_pull_request_reviews") or {}).get("required_approving_review_count") or 0
-    )
-    contexts = (told.get("required_status_checks") or {}).get("contexts") or []
-    rules = [f"{reviews} approving review{'' if reviews == 1 else 's'}"] if reviews else []
-    rules += [f"checks {', '.join(contexts)}"] if contexts else []
-    text = f"{branch} is protected" + (f": {'; '.join(rules)}" if rules else "")
-    if (told.get("lock_branch") or {}).get("enabled"):
-        return Check("protection", PROBLEM, f"{branch} is locked: nobody can merge into it", "unlock it")
-    if reviews and config.release.merge == "auto":
-        do = 'approve each release\'s pull, or set release.merge = "person"'
-        return Check("protection", WARNING, f"{text}; release.merge is auto", do)
-    return Check("protection", OK, text)

@@ -236,6 +236,8 @@ def waits_for(s: Standing, item: Item[Any]) -> str:
 
 def _attempting(s: Standing, item: Item[Any]) -> str:
     attempt = s.attempt(item)
+    if attempt is None and not s.running:
+        return "a director to run"
     if attempt is not None:
         return f"attempt {attempt.data.code}: {attempt.state.lower()}"
     if item.data.not_before > s.now:

@@ -44,7 +44,10 @@ IN_VAIN = (
     (("drain",), "no director is running: there is nothing to drain"),
     (("release", "cut"), "no release is under way"),
     (("release", "abandon"), "no release is under way"),
-    (("release", "defer", 3), "issue 3 is DEFERRED: there is nothing to defer"),
+    (
+        ("release", "defer", 3),
+        "issue 3 is DEFERRED: there is nothing to defer (that is for ATTEMPTING and WAITING)",
+    ),
 )
 
 
