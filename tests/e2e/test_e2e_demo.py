@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from scenes import Played
 
 from harness.audit.replay import replay_bundle, replay_store
 from harness.audit.verify import Finding, verify_audits, verify_bundle, verify_store
+from harness.cli import main
 
 LANDED = {1, 2, 4, 5}
 
@@ -118,3 +120,45 @@ def test_one_flipped_byte_is_found_and_its_record_named(demo: Played, tmp_path: 
                 found: list[Finding] = verify_bundle(copy)
                 assert found and found[0].seq == seq, (bundle.name, name, seq, at, found[:2])
             shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("what", ["verify", "replay"])
+@pytest.mark.parametrize("more", [(), ("--store",)])
+def test_the_commands_find_nothing_wrong(demo: Played, what: str, more: tuple[str, ...]) -> None:
+    assert main(["audit", what, *more, "--config", str(demo.folder / "harness.toml")]) == 0
+
+
+def test_the_command_names_the_changed_record_of_a_bundle(
+    demo: Played, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    audits = tmp_path / "audits"
+    shutil.copytree(demo.folder / "audits", audits)
+    journal = next(audits.glob("*-2.1")) / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    lines[4] = lines[4].replace(b'"kind"', b'"kinD"', 1)
+    journal.write_bytes(b"".join(lines))
+    assert main(["audit", "verify", "--audits", str(audits)]) == 1
+    told = "".join(capfd.readouterr())
+    assert f"record 5 of {REPO}/worker/2.1" in told, told
+
+
+def test_the_command_names_the_changed_record_of_the_director(
+    demo: Played, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for path in (demo.folder / "data").glob("store*"):
+        shutil.copy(path, data)
+    config = tmp_path / "harness.toml"
+    config.write_text((demo.folder / "harness.toml").read_text().replace(str(demo.folder), str(tmp_path)))
+    with sqlite3.connect(data / "store.db") as db:
+        (stream,) = db.execute("SELECT id FROM streams WHERE machine = ?", (f"{REPO}/director/1",)).fetchone()
+        seventh = stream << 32 | 7
+        (line,) = db.execute("SELECT line FROM records WHERE id = ?", (seventh,)).fetchone()
+        changed = line.replace(b'"kind"', b'"kinD"', 1)
+        db.execute("UPDATE records SET line = ? WHERE id = ?", (changed, seventh))
+    db.close()
+    assert changed != line
+    assert main(["audit", "verify", "--store", "--config", str(config)]) == 1
+    told = "".join(capfd.readouterr())
+    assert f"record 7 of {REPO}/director/1" in told, told
