@@ -28,7 +28,6 @@ COMMANDS = {
     "image": "Build or check the worker image",
     "fsm": "Show the machines' tables",
     "audit": "list, show, verify, replay, diff or export audit bundles",
-    "rebuild": "Begin a new store where the old one is damaged or lost",
     "config": "Check or show the configuration",
     "forge": "Serve or seed the embedded forge",
     "sim": "The seeded simulator",
