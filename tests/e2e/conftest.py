@@ -39,7 +39,7 @@ IMAGES = {
     "docker_demo": "dev", "crashed_docker_demo": "dev", "upgrade": "dev", "starved": "dev",
     "codex_in_docker": "codex",
 }  # fmt: skip
-AT_ONCE = 3
+AT_ONCE = 4
 WAIT_S = 900
 
 

@@ -560,7 +560,7 @@ def starved(stage: Stage) -> Starved:
     ends: dict[str, Finished] = {}
     comments: dict[str, str] = {}
     records: dict[str, list[Record]] = {}
-    for name, memory, command in (("worker", "40MiB", "true"), ("agent", "320MiB", HOG)):
+    for name, memory, command in (("worker", "20MiB", "true"), ("agent", "320MiB", HOG)):
         config = {
             "director": {"max_infra_retries": 2, "max_attempts": 2},
             "containers": {"memory": memory},
