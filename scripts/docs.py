@@ -4,12 +4,13 @@
 Rule: what stands between `<!-- made: NAME -->` and `<!-- end -->` is never edited by hand. NAME is
 `fsm MACHINE` (a picture), `failures` (the failure table) or `commands`.
 
-    .venv/bin/python scripts/docs.py            write
-    .venv/bin/python scripts/docs.py --check    write nothing; exit 1 and name the files that are behind
+    scripts/docs.py            write
+    scripts/docs.py --check    write nothing; exit 1 and name the files that are behind
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -80,6 +81,14 @@ def main(args: Sequence[str]) -> int:
     return 1 if behind and "--check" in args else 0
 
 
+def own_python() -> None:
+    """Go on in .venv's Python, where the libraries are; scripts/setup.sh makes it."""
+    wanted = ROOT / ".venv/bin/python"
+    if Path(sys.prefix) != ROOT / ".venv" and wanted.exists():
+        os.execv(wanted, [str(wanted), *sys.argv])
+
+
 if __name__ == "__main__":
+    own_python()
     sys.path.insert(0, str(ROOT))
     sys.exit(main(sys.argv[1:]))
