@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import scenes
+import worlds
 from demo_world import ROOT, Stage, docker
 
 # In this order: what takes longest first.
@@ -25,13 +26,13 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "demo_with_limits": scenes.demo_with_limits,
     "demo_with_lost_writes": scenes.demo_with_lost_writes,
     "process_demo": scenes.process_demo,
-    "refusals": scenes.refusals,
-    "stop_and_go": scenes.stop_and_go,
-    "upgrade": scenes.upgrade,
-    "starved": scenes.starved,
-    "red_base": scenes.red_base,
-    "codex_in_docker": scenes.codex_in_docker,
-    "codex_as_process": scenes.codex_as_process,
+    "refusals": worlds.refusals,
+    "stop_and_go": worlds.stop_and_go,
+    "upgrade": worlds.upgrade,
+    "starved": worlds.starved,
+    "red_base": worlds.red_base,
+    "codex_in_docker": worlds.codex_in_docker,
+    "codex_as_process": worlds.codex_as_process,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }

@@ -10,8 +10,8 @@ import os
 
 import pytest
 from demo_world import bundles, left_over, repo_of
-from scenes import Coded
 from scripted_model import TOKENS_IN, TOKENS_OUT
+from worlds import Coded
 
 RUNS = [
     pytest.param("codex_in_docker", marks=pytest.mark.docker),

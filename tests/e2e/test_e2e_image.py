@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from demo_world import bundles, done, events, journals, left_over
-from scenes import Starved, Upgraded
+from worlds import Starved, Upgraded
 
 from harness.audit.replay import replay_bundle
 from harness.audit.verify import verify_bundle

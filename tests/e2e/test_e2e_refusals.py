@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from demo_world import bare_of, done, events, git, left_over
-from scenes import ENDLESS, GOOD, NOTHING, POLICY, STALLS, Refused
+from worlds import ENDLESS, GOOD, NOTHING, POLICY, STALLS, Refused
 
 
 @pytest.fixture

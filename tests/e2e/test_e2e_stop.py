@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from demo_world import done, events, journals, left_over
-from scenes import Red, Stopped
+from worlds import Red, Stopped
 
 
 def test_once_looks_begins_and_ends(stop_and_go: Stopped) -> None:

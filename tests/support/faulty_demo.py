@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from demo_world import merged
+from director_world import merged
 
 from harness.demo.result import result
 from harness.demo.run import REPO, Demo
