@@ -10,6 +10,7 @@ import errno
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 from harness import __version__
@@ -248,14 +249,14 @@ class Ticker:
         }
 
     def _policy(self, policy: Policy) -> Any:
-        """It changes seldom, and every record holds it: encoded once."""
+        """It changes seldom, and every record names it: kept once, by its hash."""
         if self.kept_policy is None or self.kept_policy[0] is not policy:
-            self.kept_policy = (policy, self._part(self.codec.encode(policy)))
+            self.kept_policy = (policy, self._part(self.codec.encode(policy), above_bytes=0))
         return self.kept_policy[1]
 
-    def _part(self, value: Any) -> Any:
+    def _part(self, value: Any, above_bytes: int = BLOB_ABOVE_BYTES) -> Any:
         data = canonical(value)
-        if len(data) <= BLOB_ABOVE_BYTES:
+        if len(data) <= above_bytes:
             return {"value": value}
         try:
             return {"blob": self.world.store.put_blob(data)}
@@ -371,16 +372,23 @@ def begin(item: Item[Any], kind: Kind, seen: Seen, move: Move, to: str) -> tuple
 def unkeep(kept: Mapping[str, Any], get_blob: Callable[[str], bytes | None], codec: Codec = CODEC) -> Seen:
     """The `Seen` of a record, from its parts and blobs. Raises LookupError when a blob is missing."""
 
-    def part(p: Mapping[str, Any]) -> Any:
+    def part(p: Mapping[str, Any], read: Callable[[bytes, Codec], Any] = _read_part) -> Any:
         if "value" in p:
             return codec.decode(p["value"])
         data = get_blob(p["blob"])
         if data is None:
             raise LookupError(f"blob {p['blob']} is missing")
-        return codec.decode(json.loads(data))
+        return read(data, codec)
 
     facts = {q: part(p) for q, p in kept["facts"].items()}
-    return Seen(kept["now"], part(kept["policy"]), kept["epoch_began"], facts)
+    return Seen(kept["now"], part(kept["policy"], _read_policy), kept["epoch_began"], facts)
+
+
+def _read_part(data: bytes, codec: Codec) -> Any:
+    return codec.decode(json.loads(data))
+
+
+_read_policy = lru_cache(maxsize=8)(_read_part)  # one policy stands for hundreds of records, and is frozen
 
 
 __all__ = ["KINDS", "Fenced", "StoreUnavailable", "Ticker", "begin", "decide", "fold_record", "unkeep"]
