@@ -53,9 +53,13 @@ from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.local import feed
 from harness.policy import Policy
-from harness.ports import Screened, World
+from harness.ports import Runtime, Screened, World
 from harness.screen import TESTS, matches, screen, spec, text
 from harness.tick import Ticker
+
+
+# (configuration, data folder, instance, clock, environment) to the runtime, its name and one line about it.
+Pick = Callable[[Config, Path, str, SteadyClock, Mapping[str, str]], tuple[Runtime, str, str]]
 
 
 @dataclass
@@ -99,7 +103,7 @@ class Running:
 def start(
     config: Config, *, dry: bool = False, boundary: Callable[[str], None] = lambda what: None,
     env: Mapping[str, str] = os.environ, take_over: bool = False,
-    report: Callable[[str, Any, str], None] = lambda what, item, text: None,
+    report: Callable[[str, Any, str], None] = lambda what, item, text: None, pick: Pick = pick_runtime,
 ) -> Running:  # fmt: skip
     """Put a director together and take its epoch. Raises StartError, ConfigError, LeaseHeld, StoreError."""
     missing = config.missing()
@@ -110,7 +114,7 @@ def start(
     data.mkdir(parents=True, exist_ok=True)
     lease = Lease.take(data, clock=clock, take_over=take_over)
     try:
-        return _start(config, data, clock, lease, dry, boundary, env, report)
+        return _start(config, data, clock, lease, dry, boundary, env, report, pick)
     except BaseException:
         lease.release()
         raise
@@ -118,10 +122,10 @@ def start(
 
 def _start(
     config: Config, data: Path, clock: SteadyClock, lease: Lease, dry: bool, boundary: Callable[[str], None],
-    env: Mapping[str, str], report: Callable[[str, Any, str], None],
+    env: Mapping[str, str], report: Callable[[str, Any, str], None], pick: Pick,
 ) -> Running:  # fmt: skip
     instance = instance_id(data)[:8]
-    runtime, name, note = pick_runtime(config, data, instance, clock, env)
+    runtime, name, note = pick(config, data, instance, clock, env)
     token, renew = token_source(config, clock, env)
     if not config.forge.app_id:
         token()

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def harvest(env: Mapping[str, str]) -> int:
     return 0 if isinstance(saved, Ok) else 1
 
 
-def work(env: Mapping[str, str]) -> int:
+def work(env: Mapping[str, str], boundary: Callable[[str], None] = lambda what: None) -> int:
     """Run the worker's machine to its end; answers the process's exit code."""
     place = Place.of(env)
     brief: dict[str, Any] = json.loads(place.brief.read_text())
@@ -130,7 +130,7 @@ def work(env: Mapping[str, str]) -> int:
         leave=code.append,
         redact=lambda said: redactor.text(said.replace(str(place.workspace), WORKSPACE)),
     )  # fmt: skip
-    loop = _loop(world, wake, bus)
+    loop = _loop(world, wake, bus, boundary)
     loop.load(tuple(store[0].machines()))
     if machine not in loop.items:
         loop.items[machine] = loop.ticker.open(machine, first(brief, place.image))
@@ -157,12 +157,14 @@ def _lines(store: FileStore, first_seq: int) -> list[bytes]:
     return [line(r) for r in store.read(store.machine, first_seq - 1)]
 
 
-def _loop(world: World, wake: threading.Event, bus: BusClient) -> Loop:
+def _loop(
+    world: World, wake: threading.Event, bus: BusClient, boundary: Callable[[str], None]
+) -> Loop:  # fmt: skip
     pools = Pools()
     items: dict[str, Any] = {}
     own = Own(world, items)
     looks = Looks(world, own, pools.start, lambda head: RHYTHM_S, wake.set)
-    ticker = Ticker(world, looks, Performer(pools, wake.set), perform, world.policy)
+    ticker = Ticker(world, looks, Performer(pools, wake.set), perform, world.policy, boundary)
 
     def beat(loop: Loop) -> None:
         for item in loop.items.values():
