@@ -31,6 +31,7 @@ from harness.ports import World
 BLOB_ABOVE_BYTES = 2048
 SNAPSHOT_EVERY = 200
 EFFECT_AGE_S = 86400.0
+_SMALL = frozenset({bool, int, float})
 
 
 class Fenced(Exception):
@@ -255,6 +256,8 @@ class Ticker:
         return self.kept_policy[1]
 
     def _part(self, value: Any, above_bytes: int = BLOB_ABOVE_BYTES) -> Any:
+        if value is None or type(value) in _SMALL and above_bytes:
+            return {"value": value}
         data = canonical(value)
         if len(data) <= above_bytes:
             return {"value": value}
@@ -333,11 +336,12 @@ def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) ->
     def fold_data(data: Any, r: Record) -> Any:
         if "start" in r.body:
             data = codec.decode(r.body["start"])
+        body = codec.decode({k: v for k, v in r.body.items() if k != "seen"})
         return kind.fold(
-            data, replace(r, body=codec.decode({k: v for k, v in r.body.items() if k != "seen"}))
+            data, Record(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, body, r.prev, r.hash)
         )
 
-    return fold(item, record, kind.data(), fold_data, codec.decode)
+    return fold(item, record, kind.data() if item is None else None, fold_data, codec.decode)
 
 
 def decide(item: Item[Any], kind: Kind, seen: Seen) -> Any:

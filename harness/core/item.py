@@ -6,7 +6,7 @@ The one rule: `fold` is the only way to get one, and it reads nothing but record
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from harness.core.journal import Record
@@ -88,53 +88,33 @@ def fold(
     """The item after one more record. `data` is the empty data of a machine that has no record yet."""
     old = item or Item(record.machine, "", data)
     body = record.body
-    common: dict[str, Any] = {"seq": record.seq, "head": record.hash, "changed_at": record.at}
+    state, entered_at, entry, intents = old.state, old.entered_at, old.entry, old.intents
+    kept = old.data
     if record.kind == "snapshot":
-        kept = body["item"]
-        return replace(
-            old,
-            **common,
-            state=kept["state"],
-            data=decode(kept["data"]),
-            entered_at=kept["entered_at"],
-            entry=kept["entry"],
-            intents=tuple(Intent(**i) for i in kept["intents"]),
-        )
-    if record.kind == "outcome":
-        intents = tuple(_settle(i, record) if i.n == body["intent"] else i for i in old.intents)
-        new = replace(old, **common, intents=intents)
+        taken = body["item"]
+        state, kept = taken["state"], decode(taken["data"])
+        entered_at, entry = taken["entered_at"], taken["entry"]
+        intents = tuple(Intent(**i) for i in taken["intents"])
     else:
-        moved = body["event"] is not None or item is None
-        begun = [
-            Intent(n, e, begun_at=record.at, sent_epoch=record.epoch)
-            for n, e in enumerate(body["intents"], start=0 if moved else len(old.intents))
-        ]
-        new = replace(
-            old,
-            **common,
-            state=body["to"],
-            entered_at=record.at if moved else old.entered_at,
-            entry=record.seq if moved else old.entry,
-            intents=tuple(begun) if moved else (*old.intents, *begun),
-        )
-    return replace(new, data=fold_data(new.data, record))
+        if record.kind == "outcome":
+            intents = tuple([_settle(i, record) if i.n == body["intent"] else i for i in intents])
+        else:
+            state = body["to"]
+            if body["event"] is not None or item is None:
+                entered_at, entry, intents = record.at, record.seq, ()
+            begun = enumerate(body["intents"], start=len(intents))
+            new = [Intent(n, e, begun_at=record.at, sent_epoch=record.epoch) for n, e in begun]
+            intents = (*intents, *new)
+        kept = fold_data(kept, record)
+    return Item(old.id, state, kept, entered_at, entry, record.seq, record.hash, record.at, intents)
 
 
-def _settle(intent: Intent, record: Record) -> Intent:
+def _settle(i: Intent, record: Record) -> Intent:
     b = record.body
-    sent = b.get("sent_at", intent.sent_at)
-    return replace(
-        intent,
-        status=b["status"],
-        tries=intent.tries + 1,
-        absent=b.get("absent", 0),
-        sent_at=sent,
-        sent_epoch=record.epoch,
-        not_before=b.get("not_before", 0.0),
-        value=b.get("value"),
-        failure=b.get("failure", ""),
-        detail=b.get("detail", ""),
-    )
+    return Intent(
+        i.n, i.effect, b["status"], i.tries + 1, b.get("absent", 0), i.begun_at, b.get("sent_at", i.sent_at),
+        record.epoch, b.get("not_before", 0.0), b.get("value"), b.get("failure", ""), b.get("detail", ""),
+    )  # fmt: skip
 
 
 def snapshot(item: Item[Any], encode: Callable[[Any], Any]) -> dict[str, Any]:

@@ -140,25 +140,25 @@ def digest(value: Any) -> str:
 
 def seal(draft: Draft, *, machine: str, seq: int, at: float, epoch: int, code: str, prev: str) -> Record:
     """Number, date and chain a draft."""
-    at = posix(iso(at))
-    plain = _plain(machine, seq, at, epoch, code, draft.kind, draft.body, prev)
-    return Record(machine, seq, at, epoch, code, draft.kind, draft.body, prev, digest(plain))
+    when = iso(at)
+    plain = _plain(machine, seq, when, epoch, code, draft.kind, draft.body, prev)
+    return Record(machine, seq, posix(when), epoch, code, draft.kind, draft.body, prev, digest(plain))
 
 
 def _plain(
-    machine: str, seq: int, at: float, epoch: int, code: str, kind: str, body: Mapping[str, Any], prev: str
+    machine: str, seq: int, when: str, epoch: int, code: str, kind: str, body: Mapping[str, Any], prev: str
 ) -> dict[str, Any]:
     clash = FIELDS & set(body)
     if clash:
         raise ValueError(f"a record's body may not use {sorted(clash)}")
-    head = {"v": VERSION, "seq": seq, "at": iso(at), "machine": machine, "epoch": epoch, "code": code}
+    head = {"v": VERSION, "seq": seq, "at": when, "machine": machine, "epoch": epoch, "code": code}
     return {**head, "kind": kind, **body, "prev": prev}
 
 
 def line(record: Record) -> bytes:
     """The record's line, with its newline. ValueError above `LINE_LIMIT_BYTES`: large parts are blobs."""
     r = record
-    plain = _plain(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, r.body, r.prev)
+    plain = _plain(r.machine, r.seq, iso(r.at), r.epoch, r.code, r.kind, r.body, r.prev)
     data = canonical({**plain, "hash": r.hash}) + b"\n"
     if len(data) > LINE_LIMIT_BYTES:
         raise ValueError(f"record {r.seq} of {r.machine} has {len(data)} bytes, at most {LINE_LIMIT_BYTES}")
@@ -248,7 +248,7 @@ def check(records: Iterable[Record], *, prev: str = GENESIS, first: int = 1) -> 
     for r in records:
         machine = machine or r.machine
         wrong = _link(r, seq, prev, machine)
-        again = digest(_plain(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, r.body, r.prev))
+        again = digest(_plain(r.machine, r.seq, iso(r.at), r.epoch, r.code, r.kind, r.body, r.prev))
         if wrong is None and again != r.hash:
             wrong = "its hash does not match its content"
         if wrong:

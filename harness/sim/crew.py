@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ class Living:
     bus: SimBus
     runtime: MemoryRuntime
     code: int | None = None
+    next_at: float = inf
 
     @property
     def machine(self) -> Any:
@@ -253,6 +255,9 @@ class Crew:
 
     def _work(self, living: Living) -> bool:
         """One pass of a worker's process; its end is its container's end."""
+        if self.time.at >= living.next_at:
+            living.next_at = inf
+            living.turns.moment += 1
         try:
             moved = living.turns.turn()
         except Killed:
@@ -290,17 +295,19 @@ class Crew:
 
     def due(self) -> list[float]:
         """True times at which a living worker, or what it runs, may have something to do."""
+        now = self.time.at + 1e-9
         found: list[float] = []
         for living in self.living.values():
             if self.runtime.alive(living.name):
                 offset = living.turns.ticker.world.clock.now() - self.time.at
-                found += living.turns.due()
-                found += [
-                    e.ends_at - offset
-                    for e in living.runtime._jobs.values()
-                    if e.phase == "RUNNING" and e.ends_at is not None
-                ]
+                jobs = living.runtime._jobs.values()
+                ends = [e.ends_at - offset for e in jobs if e.phase == "RUNNING" and e.ends_at is not None]
+                living.next_at = min((at for at in (*living.turns.due(), *ends) if at > now), default=inf)
+                found.append(living.next_at)
         return found
+
+    def at_work(self) -> bool:
+        return any(self.runtime.alive(x.name) for x in self.living.values())
 
     def pick(self, rng: random.Random) -> Living | None:
         """Some living worker."""

@@ -61,7 +61,8 @@ class NightArchive:
 @dataclass
 class Night:
     """The world and everything in it. `play` says what the agent does per issue and round; `green(tree)` what
-    the validation thinks of a tree; `rest_s` is the longest that time jumps when nothing is due."""
+    the validation thinks of a tree; `rest_s` is how far time jumps when nothing is due, and `longest_rest_s` to how far that grows while
+    nothing happens and nobody works."""
 
     policy: Policy
     play: Play
@@ -70,6 +71,7 @@ class Night:
     agent: Any = field(default_factory=NightAgent)
     work_s: float = 30.0
     rest_s: float = REST_S
+    longest_rest_s: float = 0.0
     switch: Switch = field(default_factory=Switch)
     delay: Delay = at_once
     late_work: Callable[[], bool] = lambda: False
@@ -107,6 +109,7 @@ class Night:
         self.bugs: list[str] = []
         self.story: list[tuple[float, str]] = []
         self.steps = 0
+        self.pause_s = self.rest_s
         self.before_step: Callable[[], None] = lambda: None
         self.after_step: Callable[[], None] = lambda: None
         self.crew = Crew(
@@ -145,7 +148,7 @@ class Night:
             world, lambda: self.signal, self.rhythm, lambda what: self.boundary(what), delay=self.delay,
             late_work=self.late_work, do=self._perform, limits=self._limits,
         )  # fmt: skip
-        self.turns.poison = self.poison
+        self.turns.poison, self.turns.word = self.poison, self.gateway.word
         names = tuple(self.store.machines())
         self.turns.load(names)
         mine = [n for n in names if "/director/" in n]
@@ -201,12 +204,16 @@ class Night:
         """Everything that can be done now is done; then time jumps to what is next."""
         self.steps += 1
         self.before_step()
+        moved = False
         for _ in range(PASSES):
             if not self._pass():
                 break
+            moved = True
         else:
             raise AssertionError("the night does not come to rest: something moves for ever")
         self.after_step()
+        busy = moved or self.crew.at_work()
+        self.pause_s = self.rest_s if busy else min(1.5 * self.pause_s, max(self.rest_s, self.longest_rest_s))
         self.clock.at = self._next()
         self._late()
 
@@ -244,15 +251,18 @@ class Night:
                 do()
 
     def _next(self) -> float:
+        """When something is next: of the director's, of a worker's, or of the world around them."""
         now = self.clock.at
-        limit = now + self.rest_s
-        found = [self.down_until] if self.down_until else list(self.turns.due())
-        found += self.crew.due()
+        limit = now + self.pause_s
         offset = self.process_clock.offset_s
-        found += [at - offset for at in self.runtime.ends()]
-        found += [at for at, _ in self.switch.later]
-        found += self.due()
-        return min((at for at in found if now + 1e-9 < at < limit), default=limit) + 1e-4
+        mine = [self.down_until] if self.down_until else [*self.turns.due(), limit]
+        mine += [at - offset for at in self.runtime.ends()]
+        others = [*self.crew.due(), *(at for at, _ in self.switch.later), *self.due()]
+        first = min((at for at in mine if at > now + 1e-9), default=limit)
+        then = min((at for at in others if at > now + 1e-9), default=limit)
+        if first <= then:
+            self.turns.moment += 1
+        return min(first, then, limit) + 1e-4
 
     def run(self, until: Callable[[Night], bool], limit_s: float = 7200.0) -> None:
         end = self.clock.at + limit_s

@@ -7,7 +7,7 @@ the same item and the same facts at the same moment give the same answer.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,13 @@ from harness.tick import Fenced, StoreUnavailable, Ticker
 Key = tuple[Any, ...]
 Delay = Callable[[str], float]
 Perform = Callable[[Effect, Sent, World], Outcome]
+PERIOD_S = 10.0
+SHOWS: Mapping[str, tuple[str, ...]] = {
+    "entries": ("ticket", "attempt moves"),
+    "slots": ("ticket", "attempt moves"),
+    "lane": ("release", "ticket"),
+    "releases": ("release",),
+}
 
 
 def at_once(port: str) -> float:
@@ -126,9 +133,13 @@ class Turns:
     strikes: dict[str, int] = field(default_factory=dict)
     bugs: list[str] = field(default_factory=list)
     quiet: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    wanted: dict[str, tuple[Item[Any], Any, tuple[str, ...]]] = field(default_factory=dict)
+    changes: dict[str, int] = field(default_factory=dict)
     troubled: bool = False
+    moment: int = 0
     ticks: int = 0
     poison: str = ""
+    word: Callable[[str], Any] = lambda attempt: ()
 
     @classmethod
     def of(
@@ -187,12 +198,22 @@ class Turns:
                 self.quiet[name] = self._marks(item)
                 continue
             moved = True
-            self.items[name] = new
+            self._keep(new)
             for opened in self.ticker.opened:
-                self.items[opened.id] = opened
+                self._keep(opened)
             self.ticker.opened.clear()
         feed([i for k, i in self.items.items() if "/attempt/" in k], self.ticker.world)
         return moved
+
+    def _keep(self, new: Item[Any]) -> None:
+        """Others see of an item its state, its entry and its data: only when these change it counts for them."""
+        old = self.items.get(new.id)
+        self.items[new.id] = new
+        kind = new.id.rsplit("/", 2)[1]
+        moved = old is None or (old.state, old.entry) != (new.state, new.entry)
+        if moved or (old is not None and old.data != new.data):
+            for name in (new.id, kind, *([kind + " moves"] if moved else ())):
+                self.changes[name] = self.changes.get(name, 0) + 1
 
     def _tick(self, item: Item[Any]) -> Item[Any]:
         """As `loop.Loop`: a bug in one machine is a record of it, too many end in quarantine."""
@@ -229,44 +250,58 @@ class Turns:
     # ------------------------------------------------------------ what a tick depends on
 
     def _marks(self, item: Item[Any]) -> tuple[Any, ...]:
-        """Everything that could make a tick answer otherwise, by numbers that change when it does."""
-        kind, policy = kind_of(item.id), self.ticker.policy()
-        intent = item.open_intent
-        final = item.state in kind.table.final
-        wants = () if final else kind.alarms(item, policy)
+        """Everything that could make a tick answer otherwise, by numbers that change when it does. Time alone
+        counts in periods, and where this process had something due: a loop promises no more."""
+        clock = self.ticker.world.clock
+        steady, now = clock.monotonic(), clock.now()
+        intent, data = item.open_intent, item.data
         if intent is not None:
             key = (item.id, item.entry, intent.n, intent.tries)
             at = self.performer.flying.get(key, (0.0, None))[0]
-            flies: Any = (at, at <= self.ticker.world.clock.monotonic())
+            due = max(intent.not_before, self.ticker.later.get(key, 0.0)) <= now
+            flies: Any = (at, at <= steady, due)
         else:
-            flies = None
-            wants = (*kind.wants(item, policy), *wants)
-        moment = int(self.ticker.world.clock.monotonic() * 100)
-        return (item.seq, moment, flies, self.troubled, *(self._mark(q) for q in wants))
+            flies = (getattr(data, "not_before", 0.0) <= now, getattr(data, "cooldown_until", 0.0) <= now)
+        period = int(steady / PERIOD_S)
+        return (
+            item.seq,
+            self.moment,
+            period,
+            flies,
+            self.troubled,
+            *[self._mark(q, now) for q in self._wants(item)],
+        )
 
-    def _mark(self, query: str) -> Any:
+    def _wants(self, item: Item[Any]) -> tuple[str, ...]:
+        """What a tick of this item asks for: the same as long as item and policy are."""
+        policy = self.ticker.policy()
+        kept = self.wanted.get(item.id)
+        if kept is not None and kept[0] is item and kept[1] is policy:
+            return kept[2]
+        kind = kind_of(item.id)
+        wants = () if item.state in kind.table.final else tuple(kind.alarms(item, policy))
+        if item.open_intent is None:
+            wants = (*kind.wants(item, policy), *wants)
+        self.wanted[item.id] = (item, policy, wants)
+        return wants
+
+    def _mark(self, query: str, now: float) -> Any:
         head, _, rest = query.partition("/")
         if head == "tree" and not rest:
             head = "worktree"
         if head not in LOCAL:
             kept = self.looks.kept.get(query)
-            return None if kept is None else (kept.begun, kept.bad, kept.reading)
+            return None if kept is None else (kept.begun, kept.bad, kept.reading, kept.not_before <= now)
         own = self.looks.own
         match head:
             case "item":
-                peer = self.items.get(rest)
-                return None if peer is None else peer.seq
+                return self.changes.get(rest)
             case "entries" | "slots" | "lane" | "releases":
-                return sum(i.seq for i in self.items.values()) + len(self.items)
+                return tuple([self.changes.get(k) for k in SHOWS[head]])
             case "controls":
                 return len(own.world.store.controls())
             case "beat":
-                beat = own.answer(query)
-                return (
-                    getattr(beat, "state", ""),
-                    getattr(beat, "final", ""),
-                    getattr(beat, "incarnation", 0),
-                )
+                return self.word(rest)
             case "asked":
                 return len(own.answer(query))
             case _:

@@ -7,7 +7,7 @@ that the same seed gives the same world. It answers exactly as the real engine's
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from harness.core.result import Err, Ok, Result
@@ -239,11 +239,12 @@ class MemoryRuntime:
         if entry.phase == "RUNNING" and entry.ends_at is not None and now >= entry.ends_at:
             entry.phase, entry.exit, entry.finished_at = "EXITED", entry.exit_then, entry.ends_at
             entry.oom = entry.oom or (entry.plan.oom and entry.exit == entry.plan.exit)
-        base = Status(
-            entry.job.name, entry.phase, exit=entry.exit, oom=entry.oom, started_at=entry.started_at
-        )
-        return replace(
-            base,
+        return Status(
+            entry.job.name,
+            entry.phase,
+            exit=entry.exit,
+            oom=entry.oom,
+            started_at=entry.started_at,
             finished_at=entry.finished_at,
             engine=self._engine,
             image=entry.image,
