@@ -18,7 +18,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -92,21 +92,23 @@ def seal(
     caps: Caps = Caps(),
     redact: Redact | None = None,
     within: Path | None = None,
+    cut: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Write `AUDITS/<audit id>/` and its line in the index; answers the id. The same attempt
     (`meta["machine"]`) again: the id that it has.
 
     `journal_lines` is the worker's journal, `attempt_lines` the director's of this attempt; `blobs` by
-    SHA-256; `extra` maps a name in the bundle to a file or a folder. `within` is a trusted folder, below
-    which no part of a source's path may be a link. `at` is POSIX seconds. Raises AuditError, and leaves
-    nothing behind then.
+    SHA-256; `extra` maps a name in the bundle to a file or a folder, what matters most first: the cap of the
+    bundle leaves out what comes last. `within` is a trusted folder, below which no part of a source's path
+    may be a link. `cut` (name, bytes, kept) is what was cut of the sources before. `at` is POSIX seconds.
+    Raises AuditError, and leaves nothing half done behind then.
     """
     try:
         with index.locked(audits):
             machine = str(meta.get("machine", ""))
             before = index.sealed_before(audits, machine) if machine else ""
             return before or _seal(
-                audits, meta, (journal_lines, attempt_lines), blobs, extra, at, caps, redact, within
+                audits, meta, (journal_lines, attempt_lines), blobs, extra, at, caps, redact, within, cut
             )
     except OSError as e:
         what = f"a bundle cannot be written to {audits}: {e.strerror or e}"
@@ -123,12 +125,13 @@ def _seal(
     caps: Caps,
     redact: Redact | None,
     within: Path | None,
+    cut: Sequence[Mapping[str, Any]],
 ) -> str:
     for name in os.listdir(audits):
         if name.startswith(".") and name.endswith(".sealing"):  # of a process that died: we hold the lock
             shutil.rmtree(audits / name)
     audit_id = _free_id(audits, str(meta.get("attempt", "")), at)
-    draft = Draft(audits / f".{audit_id}.sealing", caps, redact)
+    draft = Draft(audits / f".{audit_id}.sealing", caps, redact, cut=[dict(x) for x in cut])
     try:
         draft.folder.mkdir()
         ends = {name: _journal(draft, name, data) for name, data in zip(JOURNALS, journals, strict=True)}
@@ -136,7 +139,7 @@ def _seal(
         ours = {"v": VERSION, "audit_id": audit_id, "sealed_at": iso(at), "harness": __version__}
         whole = {**_redacted(meta, redact), **ours}
         draft.write(META, json.dumps(whole, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n")
-        for target, source in sorted(extra.items()):
+        for target, source in extra.items():
             _take(draft, target, source, within)
         if SUMMARY not in draft.files:
             draft.write(SUMMARY, summary(whole, ends, draft.left_out).encode())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -21,6 +21,7 @@ LINE_SLACK_BYTES = 4096
 MARGIN_BYTES = 16384
 
 Redact = Callable[[bytes], bytes]
+ReadAt = Callable[[int, int], bytes]
 
 
 class AuditError(Exception):
@@ -141,17 +142,24 @@ def _why(error: OSError) -> str:
 
 
 def sample(fd: int, limit_bytes: int, redact: Redact | None) -> Sample:
-    """The file's bytes, redacted; above the limit a quarter of it from the head and the rest from the tail,
-    cut at line ends where there are any. A secret that a cut would halve is dropped with the edge."""
-    size = os.fstat(fd).st_size
+    """The file's bytes, redacted and shortened."""
+    return shorten(
+        lambda offset, count: read_at(fd, offset, count), os.fstat(fd).st_size, limit_bytes, redact
+    )
+
+
+def shorten(read: ReadAt, size: int, limit_bytes: int, redact: Redact | None) -> Sample:
+    """The bytes, redacted; above the limit a quarter of it from the head and the rest from the tail, cut at
+    line ends where there are any. A secret that a cut would halve is dropped with the edge. What is read at
+    once is bounded by the limit. `read(offset, count)` answers fewer bytes only at the end."""
     clean = redact or bytes
     if size <= limit_bytes:
-        return Sample(clean(read_at(fd, 0, size)), size, False)
+        return Sample(clean(read(0, size)), size, False)
     head_bytes = limit_bytes // 4
     tail_bytes = limit_bytes - head_bytes
-    head = clean(read_at(fd, 0, min(size, head_bytes + MARGIN_BYTES)))
+    head = clean(read(0, min(size, head_bytes + MARGIN_BYTES)))
     start = max(0, size - tail_bytes - MARGIN_BYTES)
-    tail = clean(read_at(fd, start, size - start))
+    tail = clean(read(start, size - start))
     head = _whole_lines(head[: max(0, min(head_bytes, len(head) - MARGIN_BYTES))])
     tail = _from_line(tail[max(MARGIN_BYTES, len(tail) - tail_bytes) :])
     note = f"\n[about {size - len(head) - len(tail)} bytes of {size} left out here]\n"
@@ -177,6 +185,26 @@ def read_at(fd: int, offset: int, count: int) -> bytes:
             break
         parts.append(part)
         offset, count = offset + len(part), count - len(part)
+    return b"".join(parts)
+
+
+def read_files(paths: Sequence[Path], offset: int, count: int) -> bytes:
+    """The same of several files as if they were one. What is no regular file has no bytes."""
+    parts: list[bytes] = []
+    for path in paths:
+        try:
+            fd = os.open(path, READ)
+        except OSError:
+            continue
+        try:
+            seen = os.fstat(fd)
+            size = seen.st_size if stat.S_ISREG(seen.st_mode) else 0
+            if count > 0 and offset < size:
+                parts.append(read_at(fd, offset, min(count, size - offset)))
+                count -= len(parts[-1])
+            offset = max(offset - size, 0)
+        finally:
+            os.close(fd)
     return b"".join(parts)
 
 
