@@ -1,32 +1,36 @@
 """The index of all bundles: one line each in `index.jsonl`, appended to, and made anew from the bundles.
 
 The one rule: the bundles are the truth. A line that is torn or missing loses nothing: `rebuild_index` writes
-the same again.
+the same again. A bundle that retention removed has a second line, which says so: it is gone, and not missing.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.audit.files import AuditError, read_own, sync_folder
-from harness.core.journal import canonical
+from harness.core.journal import canonical, iso
 
 INDEX, LOCK, META, MANIFEST = "index.jsonl", ".lock", "meta.json", "manifest.json"
 SMALL_LIMIT_BYTES = 16 << 20
 INDEX_LIMIT_BYTES = 256 << 20
+REMOVING = ".removing"
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A bundle in short. `at` is ISO 8601; `manifest` the SHA-256 of its manifest, which covers the rest."""
+    """A bundle in short. `at` is ISO 8601; `manifest` the SHA-256 of its manifest, which covers the rest.
+    `removed` (ISO 8601) and `why` only where it was removed on purpose."""
 
     audit: str
     at: str = ""
@@ -38,6 +42,8 @@ class Line:
     failure: str = ""
     cost_usd: float = 0.0
     manifest: str = ""
+    removed: str = ""
+    why: str = ""
 
 
 @contextmanager
@@ -80,11 +86,15 @@ def _number(value: Any) -> int:
 
 
 def _bytes(line: Line) -> bytes:
-    return canonical({name: getattr(line, name) for name in Line.__dataclass_fields__}) + b"\n"
+    shown = {name: getattr(line, name) for name in Line.__dataclass_fields__}
+    if not line.removed:
+        del shown["removed"], shown["why"]
+    return canonical(shown) + b"\n"
 
 
 def read_index(audits: Path) -> dict[str, Line]:
-    """The lines by audit id. A line that is none of ours is passed over: the bundle itself is still there."""
+    """The last line of each audit id. A line that is none of ours is passed over: the bundle itself is still
+    there."""
     data = read_own(audits / INDEX, INDEX_LIMIT_BYTES) or b""
     lines: dict[str, Line] = {}
     for raw in data.split(b"\n"):
@@ -118,10 +128,15 @@ def append_line(audits: Path, line: Line) -> None:
         tail = os.pread(fd, min(size, 1 << 16), max(0, size - (1 << 16)))
         if tail and not tail.endswith(b"\n"):
             os.ftruncate(fd, size - len(tail) + tail.rfind(b"\n") + 1)
+            size = os.fstat(fd).st_size
         data = _bytes(line)
-        if os.write(fd, data) != len(data):
-            raise OSError(28, "No space left on device")
-        os.fsync(fd)
+        try:
+            if os.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            os.fsync(fd)
+        except OSError:
+            os.ftruncate(fd, size)
+            raise
     finally:
         os.close(fd)
     if new:
@@ -181,21 +196,69 @@ def _line_of_folder(folder: Path) -> Line:
 
 def rebuild_index(audits: Path) -> list[Line]:
     """Write the index anew from the bundles on disk, oldest first; answers its lines. Lines of bundles that
-    are not there any more are dropped. Raises AuditError."""
+    are not there any more are dropped, but for those of bundles that were removed on purpose: nothing else
+    knows of them. Raises AuditError."""
     try:
         with locked(audits):
-            lines = [_line_of_folder(audits / name) for name in bundles_on_disk(audits)]
+            there = bundles_on_disk(audits)
+            lines = [_line_of_folder(audits / name) for name in there]
+            lines += [x for x in read_index(audits).values() if x.removed and x.audit not in there]
             lines.sort(key=lambda x: (x.at, x.audit))
             temporary = audits / f".{INDEX}.new"
-            with open(temporary, "wb") as f:
-                f.write(b"".join(_bytes(x) for x in lines))
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, audits / INDEX)
+            try:
+                with open(temporary, "wb") as f:
+                    f.write(b"".join(_bytes(x) for x in lines))
+                    f.flush()
+                    os.fsync(f.fileno())
+                os.replace(temporary, audits / INDEX)
+            finally:
+                temporary.unlink(missing_ok=True)
             sync_folder(audits)
             return lines
     except OSError as e:
         raise AuditError(f"{audits / INDEX} cannot be written: {e.strerror}", e.errno or 0) from e
+
+
+# ---------------------------------------------------------------- removing
+
+
+def remove_bundle(audits: Path, audit: str, why: str, at: float) -> None:
+    """Take a bundle away and write down that it was done: `why` is shown by `find`. The index is locked by
+    the caller. Raises OSError; what was begun is ended by `end_removals`.
+
+    It is renamed first and emptied before its line is written, so that it can be done on a disk that is full;
+    what the line needs goes last.
+    """
+    aside = audits / f".{audit}{REMOVING}"
+    os.rename(audits / audit, aside)
+    sync_folder(audits)
+    _end_removal(audits, aside, why, at)
+
+
+def end_removals(audits: Path, why: str, at: float) -> None:
+    """End what a process that died had begun to remove. The index is locked by the caller. Raises OSError."""
+    for name in sorted(os.listdir(audits)):
+        if name.startswith(".") and name.endswith(REMOVING):
+            _end_removal(audits, audits / name, why, at)
+
+
+def _end_removal(audits: Path, aside: Path, why: str, at: float) -> None:
+    audit = aside.name[1 : -len(REMOVING)]
+    for name in os.listdir(aside):
+        if name not in (META, MANIFEST):
+            path = aside / name
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    known = read_index(audits).get(audit)
+    if known is None or not known.removed:
+        line = known or replace(_line_of_folder(aside), audit=audit)
+        append_line(audits, replace(line, removed=iso(at), why=why))
+    shutil.rmtree(aside)
+    sync_folder(audits)
+
+
+def being_removed(audits: Path, audit: str) -> bool:
+    """Whether somebody has begun to remove it, and not ended."""
+    return os.path.lexists(audits / f".{audit}{REMOVING}")
 
 
 # ---------------------------------------------------------------- asked by people
@@ -219,6 +282,11 @@ def find(audits: Path, name: str) -> Path:
     if hits:
         names = ", ".join(x.audit for x in hits[:5])
         raise AuditError(f"{name} names {len(hits)} bundles in {audits} ({names}): say which one")
+    gone = [x for x in read_index(audits).values() if x.removed and name in (x.audit, x.attempt, x.machine)]
+    if gone:
+        raise AuditError(
+            f"{gone[-1].audit} in {audits} was removed on {gone[-1].removed[:10]}: {gone[-1].why}"
+        )
     known = f"; the newest is {lines[-1].audit}" if lines else ", and none at all"
     raise AuditError(f"there is no bundle {name} in {audits}{known}")
 

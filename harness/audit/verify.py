@@ -266,14 +266,16 @@ def _int(value: Any) -> int:
 
 
 def verify_audits(audits: Path) -> list[Finding]:
-    """Every bundle of an audit folder, and every line of its index whose bundle is gone."""
+    """Every bundle of an audit folder, and every line of its index whose bundle is gone and was not removed
+    on purpose."""
     findings: list[Finding] = []
     there = index.bundles_on_disk(audits)
     for name in there:
         for f in verify_bundle(audits / name):
             findings.append(Finding(f"{name}, {f.where}", f.what, f.machine, f.seq))
-    for name in index.read_index(audits):
-        if name not in there and not os.path.lexists(audits / name):
+    for name, line in index.read_index(audits).items():
+        on_purpose = line.removed or index.being_removed(audits, name)
+        if name not in there and not on_purpose and not os.path.lexists(audits / name):
             findings.append(Finding(name, "its bundle is missing: the index has a line for it"))
     return findings
 

@@ -31,7 +31,9 @@ from harness.compose.parts import (
     agent_brief,
     audits_dir,
     author,
+    bounds_of,
     budgets,
+    caps_of,
     forge_of,
     limits_of,
     model_settings,
@@ -40,6 +42,7 @@ from harness.compose.parts import (
     runtime_dir,
     secret_of,
 )
+from harness.compose.retention import EVERY_S, Keeper
 from harness.compose.runtimes import image_of, pick_runtime, tools_of
 from harness.config.models import Config
 from harness.core.redact import Redactor
@@ -56,6 +59,8 @@ from harness.policy import Policy
 from harness.ports import Runtime, Screened, World
 from harness.screen import TESTS, matches, screen, spec, text
 from harness.tick import Ticker
+
+Sweep = Callable[[Mapping[str, Any]], None]
 
 
 # (configuration, data folder, instance, clock, environment) to the runtime, its name and one line about it.
@@ -149,11 +154,13 @@ def _start(
         listen=address(config.gateway.listen), status=lambda: status_of(loop_box), redact=redactor.text,
     )  # fmt: skip
     loop_box: list[Running] = []
+    audits = audits_dir(config, data)
     epoch, began = take_epoch(store, repo, clock, dry)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
         forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime,
-        gateway=gateway, archive=Archive(audits_dir(config, data), data, store, clock, redactor.data),
+        gateway=gateway,
+        archive=Archive(audits, data, store, clock, redactor.data, lambda: caps_of(force.config)),
         screen=lambda i: screened(i, force.policy, repo, redactor),
         marks=Marks(secret_of(data), instance, config.forge.repo.lower()), tools=tools_of(name),
         agents=AGENTS, agent_brief=agent_brief(config), image_name=config.containers.image,
@@ -164,7 +171,12 @@ def _start(
     running = Running(
         config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force, redactor
     )
-    running.loop = _loop(world, wake, pools, running, force, boundary, report)
+    keeper = Keeper(
+        world, audits, lambda: bounds_of(force.config), pools.start, tidy=repo.tidy,
+        every_s=min(EVERY_S, 10 * config.director.interval_seconds),
+    )  # fmt: skip
+    sweep: Sweep = (lambda items: None) if dry else keeper.after
+    running.loop = _loop(world, wake, pools, running, force, sweep, boundary, report)
     loop_box.append(running)
     _adopt(running)
     return running
@@ -194,7 +206,7 @@ def _content(repo: GitRepo, sha: str, path: str) -> bytes:
 
 
 def _loop(
-    world: World, wake: threading.Event, pools: Pools, running: Running, force: InForce,
+    world: World, wake: threading.Event, pools: Pools, running: Running, force: InForce, sweep: Sweep,
     boundary: Callable[[str], None], report: Callable[[str, Any, str], None],
 ) -> Loop:  # fmt: skip
     items: dict[str, Any] = {}
@@ -210,6 +222,7 @@ def _loop(
         refs = looks.kept.get("refs")
         if refs is not None and isinstance(refs.value, Mapping):
             _repository_file(world, force, refs.value)
+        sweep(loop.items)
 
     return Loop(ticker, items, wake, after=after, report=report)
 

@@ -12,7 +12,9 @@ from typing import Any
 
 from harness.adapters.governor import Governor
 from harness.adapters.store.sql import SqlStore
+from harness.audit.bundle import Caps
 from harness.compose.errors import StartError
+from harness.compose.retention import Bounds
 from harness.config.errors import ConfigError
 from harness.config.models import Config
 from harness.core.budget import Limits as BudgetLimits
@@ -101,6 +103,14 @@ def model_settings(config: Config, env: Mapping[str, str]) -> ModelSettings | No
 def audits_dir(config: Config, data: Path) -> Path:
     found = Path(config.audit.dir).expanduser() if config.audit.dir else data / "audits"
     return found.absolute()
+
+
+def caps_of(config: Config) -> Caps:
+    return Caps(log_bytes=config.audit.log_bytes, bundle_bytes=config.audit.bundle_bytes)
+
+
+def bounds_of(config: Config) -> Bounds:
+    return Bounds(config.audit.retention_seconds, config.audit.total_bytes)
 
 
 def runtime_dir(data: Path) -> Path:

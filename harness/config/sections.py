@@ -358,12 +358,20 @@ class Audit(Section):
         default="audits", description="where bundles are written"
     )
     retention_seconds: Seconds = Field(
-        default=90 * 86400.0, description="bundles older than this may be removed"
+        default=90 * 86400.0,
+        description="bundles older than this go once ticket and release are over, a release's together",
     )
     log_bytes: Size = Field(
         default=5 << 20, description="size of one log in a bundle; its beginning and end are kept"
     )
-    bundle_bytes: Size = Field(default=200 << 20, description="size of one bundle")
+    bundle_bytes: Size = Field(
+        default=200 << 20,
+        description="size of one bundle: what matters least is left out; journals never are",
+    )
+    total_bytes: OptionalSize = Field(
+        default=20 << 30,
+        description="size of all: above it the oldest that are over go before their time; 0: the disk",
+    )
 
 
 class Log(Section):
