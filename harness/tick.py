@@ -63,6 +63,7 @@ class Ticker:
     perform: Callable[[Effect, Sent, World], Outcome]
     policy: Callable[[], Policy]
     boundary: Callable[[str], None] = lambda what: None
+    blob_above_bytes: int | None = BLOB_ABOVE_BYTES  # None: everything stays in the record
     codec: Codec = CODEC
     code: str = __version__
     opened: list[Item[Any]] = field(default_factory=list)
@@ -252,12 +253,16 @@ class Ticker:
     def _policy(self, policy: Policy) -> Any:
         """It changes seldom, and every record names it: kept once, by its hash."""
         if self.kept_policy is None or self.kept_policy[0] is not policy:
-            self.kept_policy = (policy, self._part(self.codec.encode(policy), above_bytes=0))
+            self.kept_policy = (policy, self._kept(self.codec.encode(policy), above_bytes=0))
         return self.kept_policy[1]
 
-    def _part(self, value: Any, above_bytes: int = BLOB_ABOVE_BYTES) -> Any:
-        if value is None or type(value) in _SMALL and above_bytes:
+    def _part(self, value: Any) -> Any:
+        """A fact as it stands in a record; a large one is kept once, by its hash."""
+        if self.blob_above_bytes is None or value is None or type(value) in _SMALL:
             return {"value": value}
+        return self._kept(value, self.blob_above_bytes)
+
+    def _kept(self, value: Any, above_bytes: int) -> Any:
         data = canonical(value)
         if len(data) <= above_bytes:
             return {"value": value}

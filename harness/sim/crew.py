@@ -30,6 +30,7 @@ from harness.sim.turns import Delay, Turns, at_once
 
 Play = Mapping[int, Sequence[Mapping[str, Any]]]
 Green = Callable[[Mapping[str, str]], bool]
+BEAT_S = 5.0
 PERSON = frozenset(
     {"question", "policy_violation", "validation_missing", "agent_no_changes", "budget_exhausted"}
 )
@@ -136,6 +137,7 @@ class Living:
     runtime: MemoryRuntime
     code: int | None = None
     next_at: float = inf
+    beat_at: float = 0.0
 
     @property
     def machine(self) -> Any:
@@ -161,6 +163,7 @@ class Crew:
     switch: Switch = field(default_factory=Switch)
     boundary: Callable[[str], None] = lambda what: None
     agent: Any = field(default_factory=NightAgent)
+    thorough: bool = True
     living: dict[str, Living] = field(default_factory=dict)
     disks: dict[str, Disk] = field(default_factory=dict)
     bugs: list[str] = field(default_factory=list)
@@ -220,7 +223,7 @@ class Crew:
         disk = self.disks.setdefault(attempt, Disk())
         disk.epoch = incarnation
         store = SimStore(clock, code="0", epoch=incarnation, disk=disk)
-        store.time = self.time
+        store.time, store.chained = self.time, self.thorough
         audit = self.data / "attempts" / attempt / "audit"
         world = World(
             clock, store, self.policy, audit, incarnation, clock.now(), runtime=runtime, bus=bus, clone=clone,
@@ -271,8 +274,10 @@ class Crew:
             "failure": item.data.failure,
             "counters": item.data.counters,
         }
-        living.bus.beat(item.state, detail)
-        self.runtime.say(living.name, b"", cpu_s=0.1)
+        if moved or final or self.time.at - living.beat_at >= BEAT_S:
+            living.beat_at = self.time.at
+            living.bus.beat(item.state, detail)
+            self.runtime.say(living.name, b"", cpu_s=0.1)
         if final:
             self._last_words(living, final)
             living.code = 0 if final == "DONE" else 11 if item.data.failure in PERSON else 10

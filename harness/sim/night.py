@@ -30,7 +30,7 @@ from harness.sim.clock import ProcessClock, Time
 from harness.sim.crew import Crew, Green, NightAgent, Play
 from harness.sim.outside import LIMITS, Killed, SimForge, SimGateway, SimRepo, SimRuntime, SimStore, Switch
 from harness.sim.turns import Delay, Turns, at_once
-from harness.tick import StoreUnavailable
+from harness.tick import BLOB_ABOVE_BYTES, StoreUnavailable
 
 REPO = "acme/widget"
 OURS = "harness-bot"
@@ -61,7 +61,8 @@ class NightArchive:
 @dataclass
 class Night:
     """The world and everything in it. `play` says what the agent does per issue and round; `green(tree)` what
-    the validation thinks of a tree; `rest_s` is how far time jumps when nothing is due, and `longest_rest_s` to how far that grows while
+    the validation thinks of a tree; what is not `thorough` has journals without
+    hashes; `rest_s` is how far time jumps when nothing is due, and `longest_rest_s` to how far that grows while
     nothing happens and nobody works."""
 
     policy: Policy
@@ -81,6 +82,7 @@ class Night:
     due: Callable[[], Iterable[float]] = tuple
     down_s: Callable[[], float] = lambda: 0.0
     poison: str = ""
+    thorough: bool = True
 
     def __post_init__(self) -> None:
         shm = "/dev/shm"
@@ -93,7 +95,7 @@ class Night:
         self.repo.switch = self.switch
         self.runtime = SimRuntime(self.clock)
         self.runtime.attach(self.clock, self.switch)
-        self.gateway = SimGateway(self.clock)
+        self.gateway = SimGateway(self.clock, self._heard)
         self.gateway.switch, self.gateway.folder = self.switch, self.data / "sockets"
         self.forge = SimForge(
             self.remote, self.clock, hub=self.hub, lag=lambda name, args: self.lag(name, args)
@@ -106,6 +108,7 @@ class Night:
         self.signal = ""
         self.down_until = 0.0
         self.ticks = 0
+        self.words = 0
         self.bugs: list[str] = []
         self.story: list[tuple[float, str]] = []
         self.steps = 0
@@ -115,12 +118,17 @@ class Night:
         self.crew = Crew(
             lambda: self.policy, self.play, self.green, self.clock, self.repo, self.runtime, self.gateway, self.marks,
             self.data, REPO, self.work_s, self.delay, self.switch, agent=self.agent,
+            thorough=self.thorough,
         )  # fmt: skip
         self.runtime.script = self.crew.script
         self.start()
 
     def close(self) -> None:
         self.tmp.cleanup()
+
+    def _heard(self) -> None:
+        """A worker said something new."""
+        self.words += 1
 
     def tell(self, what: str) -> None:
         """A line of the transcript."""
@@ -135,7 +143,7 @@ class Night:
         clock = ProcessClock.started(self.clock)
         self.process_clock = clock
         self.store = SimStore(clock, code="0", epoch=self.epoch, disk=self.disk)
-        self.store.time, self.store.full = self.clock, self.full
+        self.store.time, self.store.full, self.store.chained = self.clock, self.full, self.thorough
         self.gateway.clock = clock
         self.runtime.clock = clock
         self.forge.governor = Governor(self.store.get, self.store.put, clock, LIMITS, 4)
@@ -148,7 +156,9 @@ class Night:
             world, lambda: self.signal, self.rhythm, lambda what: self.boundary(what), delay=self.delay,
             late_work=self.late_work, do=self._perform, limits=self._limits,
         )  # fmt: skip
+        self.turns.ticker.blob_above_bytes = BLOB_ABOVE_BYTES if self.thorough else None
         self.turns.poison, self.turns.word = self.poison, self.gateway.word
+        self.turns.outside = lambda: (self.words, len(self.disk.controls), self.signal)
         names = tuple(self.store.machines())
         self.turns.load(names)
         mine = [n for n in names if "/director/" in n]

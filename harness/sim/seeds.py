@@ -101,7 +101,7 @@ def play(seed: int, options: Options, story: bool = False) -> Verdict:
         policy_of(rng, options), plays, delay=weather.delay if "slow" in classes else _no_delay,
         late_work=weather.late_work,
         lag=weather.lag, full=weather.full, boundary=weather.boundary, down_s=weather.down_s,
-        rest_s=30.0, longest_rest_s=600.0,
+        rest_s=30.0, longest_rest_s=600.0, thorough=seed % THOROUGH_EVERY == 0,
     )  # fmt: skip
     try:
         return _watch(seed, night, weather, rng, options, story)
@@ -127,7 +127,7 @@ def _watch(
     weather.seal()
     night.due = lambda: [*weather.due(), *people.due()]
     night.crew.boundary = weather.worker_boundary
-    checker = Checker(night, weather, people, thorough=seed % THOROUGH_EVERY == 0)
+    checker = Checker(night, weather, people, thorough=night.thorough)
 
     def before() -> None:
         weather.turn()
@@ -171,6 +171,8 @@ def digest_of(night: Night) -> str:
     for disk in (night.disk, *(d for _, d in sorted(night.crew.disks.items()))):
         for machine in sorted(disk.records):
             sums.update(f"{machine} {disk.records[machine][-1].hash}\n".encode())
+            for r in disk.records[machine]:
+                sums.update(f"{r.at:.6f} {_line(r.kind, r.body)}\n".encode())
     for at, what in night.story:
         sums.update(f"{at:.6f} {what}\n".encode())
     return sums.hexdigest()

@@ -109,13 +109,15 @@ class LateLooks(Looks):
         result = reading.read(self.world, rest)
         self.on_way.append((self.world.clock.monotonic() + wait_s, lambda: self._keep(kept, result, began)))
 
-    def arrive(self) -> None:
+    def arrive(self) -> int:
+        """Answers how many came in."""
         now = self.world.clock.monotonic()
         ready = [x for x in self.on_way if x[0] <= now]
         if ready:
             self.on_way = [x for x in self.on_way if x[0] > now]
             for _, keep in ready:
                 keep()
+        return len(ready)
 
     def due(self, since: float) -> Iterable[float]:
         yield from (at for at, _ in self.on_way)
@@ -140,6 +142,9 @@ class Turns:
     ticks: int = 0
     poison: str = ""
     word: Callable[[str], Any] = lambda attempt: ()
+    outside: Callable[[], Any] | None = None
+    still: tuple[Any, ...] | None = None
+    arrived: int = 0
 
     @classmethod
     def of(
@@ -183,7 +188,9 @@ class Turns:
     def turn(self) -> bool:
         """One pass over what can do something; answers whether anything moved."""
         moved = False
-        self.looks.arrive()
+        self.arrived += self.looks.arrive()
+        if self.still is not None and self.still == self._stamp():
+            return False
         for name in list(self.items):
             if not self.live(name):
                 continue
@@ -203,7 +210,14 @@ class Turns:
                 self._keep(opened)
             self.ticker.opened.clear()
         feed([i for k, i in self.items.items() if "/attempt/" in k], self.ticker.world)
+        self.still = None if moved or self.outside is None else self._stamp()
         return moved
+
+    def _stamp(self) -> tuple[Any, ...]:
+        """What a whole pass depends on: while it is the same, a pass that moved nothing need not be made again."""
+        period = int(self.ticker.world.clock.monotonic() / PERIOD_S)
+        outside = self.outside() if self.outside is not None else ()
+        return (self.moment, period, self.arrived, self.troubled, self.poison, len(self.items), outside)
 
     def _keep(self, new: Item[Any]) -> None:
         """Others see of an item its state, its entry and its data: only when these change it counts for them."""
@@ -286,26 +300,26 @@ class Turns:
         return wants
 
     def _mark(self, query: str, now: float) -> Any:
+        kept = self.ticker.looks.kept.get(query)  # type: ignore[attr-defined]
+        if kept is not None:
+            return (kept.begun, kept.bad, kept.reading, kept.not_before <= now)
         head, _, rest = query.partition("/")
-        if head == "tree" and not rest:
-            head = "worktree"
         if head not in LOCAL:
-            kept = self.looks.kept.get(query)
-            return None if kept is None else (kept.begun, kept.bad, kept.reading, kept.not_before <= now)
-        own = self.looks.own
+            return None
+        if head == "item":
+            return self.changes.get(rest)
+        shown = SHOWS.get(head)
+        if shown is not None:
+            return tuple([self.changes.get(k) for k in shown])
         match head:
-            case "item":
-                return self.changes.get(rest)
-            case "entries" | "slots" | "lane" | "releases":
-                return tuple([self.changes.get(k) for k in SHOWS[head]])
             case "controls":
-                return len(own.world.store.controls())
+                return len(self.ticker.world.store.controls())
             case "beat":
                 return self.word(rest)
             case "asked":
-                return len(own.answer(query))
+                return len(self.looks.own.answer(query))
             case _:
-                return own.answer(query)
+                return self.looks.own.answer(query)
 
     # ------------------------------------------------------------ when something is next to be done
 
