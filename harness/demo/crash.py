@@ -108,7 +108,7 @@ def world(folder: Path) -> dict[str, Any]:
     tag = next((r for r in sorted(repo["refs"]) if r.startswith("refs/tags/")), "")
     return {
         "issues": {where(i["number"]): [i["state"], i["title"], i["labels"]] for i in repo["issues"]},
-        "comments": sorted([where(c["issue"]), c["user"], _plain(c["body"])] for c in repo["comments"]),
+        "comments": sorted([where(c["issue"]), c["user"], plain(c["body"])] for c in repo["comments"]),
         "pulls": sorted([p["head_ref"], p["base_ref"], p["merged"]] for p in repo["pulls"]),
         "releases": sorted(str(r.get("tag_name", r.get("tag", ""))) for r in repo.get("releases", [])),
         "refs": sorted(r for r in repo["refs"] if not r.startswith(("refs/pull/", "refs/harness/"))),
@@ -116,7 +116,8 @@ def world(folder: Path) -> dict[str, Any]:
     }
 
 
-def _plain(body: str) -> str:
+def plain(body: str) -> str:
+    """A text without what differs between any two runs: markers, evidence, logs, times, numbers."""
     return " ".join(_NUMBER.sub("#", _EVIDENCE.sub("", _LOG.sub("(log)", body))).split())
 
 
