@@ -54,7 +54,8 @@ class Performing(Protocol):
 class Ticker:
     """Ticks machines of one world. `perform(effect, sent, world)` is the only thing that writes to it.
 
-    `boundary(what)` is called before and after every append and effect: a crash sweep dies there.
+    `boundary(what)` is called before and after every append and effect, with its machine: a crash sweep dies
+    there.
     """
 
     world: World
@@ -120,7 +121,7 @@ class Ticker:
         if isinstance(effect, OpenMachine):
             return self._settle(item, intent, key, self._open(effect))
         sent = self._sent(intent)
-        self.boundary(f"before {effect.key}")
+        self.boundary(f"before {type(effect).__name__} of {item.id}")
         self.performer.start(key, effect.port, lambda: self.perform(effect, sent, self.world))
         done = self.performer.take(key)
         return item if done is None else self._settle(item, intent, key, done)
@@ -135,7 +136,7 @@ class Ticker:
         return Sent(None, 0, intent.tries)
 
     def _settle(self, item: Item[Any], intent: Intent, key: tuple[Any, ...], outcome: Outcome) -> Item[Any]:
-        self.boundary(f"after {intent.effect.get('$')}")
+        self.boundary(f"after {intent.effect.get('$')} of {item.id}")
         if outcome.status == "later":
             self.later[key] = outcome.not_before
             self.waiting[item.id] = outcome.detail
@@ -278,9 +279,9 @@ class Ticker:
         """Append and fold. A store that cannot write now leaves everything as it was:
         the tick comes again."""
         name = item.id if item is not None else machine
-        self.boundary(f"before append {draft.kind}")
+        self.boundary(f"before append {draft.kind} of {name}")
         result = self.world.store.append(name, draft, expect_seq=(item.seq if item else 0) + 1)
-        self.boundary(f"after append {draft.kind}")
+        self.boundary(f"after append {draft.kind} of {name}")
         if isinstance(result, Ok):
             new = self._fold(item, result.value)
             return self._snapshot(new) if new.seq % SNAPSHOT_EVERY == 0 and draft.kind != "snapshot" else new
