@@ -473,3 +473,16 @@ def test_the_quarantine_is_empty_afterwards(place: Place) -> None:
     quarantine = place.data / "git/quarantine.git"
     assert not [p for p in (quarantine / "objects").rglob("*") if p.is_file() and p.name != "alternates"]
     assert place.imports() == [f"refs/harness/import/{sha}"]
+
+
+def test_marks_of_what_was_taken_over_do_not_pile_up(place: Place) -> None:
+    kept = place.repo.mirror._limits.max_imports
+    for n in range(kept + 5):
+        place.repo.keep(f"refs/harness/import/{n:040}", place.main).unwrap()
+    place.repo.keep("refs/harness/saved/1.1", place.main).unwrap()
+    bundle, sha = good_bundle(place)
+    assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)
+    assert len(place.imports()) == kept
+    assert "refs/harness/saved/1.1" in place.repo.mirror.refs()
+    assert isinstance(place.repo.tree(sha), Ok)
+    assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)

@@ -128,6 +128,14 @@ class Mirror:
         if ran.code != 0:
             raise FailedError(classify(ran, what=f"keeping {ref}"))
 
+    def forget_imports(self, held: int) -> None:
+        """All but the newest marks of bundles that were taken over. Their objects stay: nothing is pruned."""
+        args = ("--sort=-committerdate", "--format=delete %(refname)", "refs/harness/import/")
+        old = self._git.ok("for-each-ref", *args, git_dir=self.path).text.splitlines()
+        if rest := old[self._limits.max_imports :]:
+            feed = ("\n".join(rest) + "\n").encode()
+            self._git.ok("update-ref", "--stdin", git_dir=self.path, feed=feed, holding=held)
+
     def tidy(self) -> None:
         """Fewer packs and one file of refs. Objects are only ever moved together, never dropped."""
         with self.writing() as held:

@@ -195,6 +195,8 @@ class Quarantine:
             ran = self._git.run(*args, **options)
             if self._mirror.healed(ran):
                 ran = self._git.run(*args, **options)
+            if ran.code == 0:
+                self._mirror.forget_imports(held)
         if ran.code != 0:
             raise self._refused(ran, "taking the bundle over")
 
