@@ -26,6 +26,7 @@ from harness.compose.credentials import token_source
 from harness.compose.dry import DryForge, DryRepo
 from harness.compose.epoch import take_epoch
 from harness.compose.errors import StartError
+from harness.compose.fitness import refuse_unfit
 from harness.compose.force import InForce
 from harness.compose.parts import (
     agent_brief,
@@ -155,6 +156,7 @@ def _start(
     )  # fmt: skip
     loop_box: list[Running] = []
     audits = audits_dir(config, data)
+    refuse_unfit(config, forge, repo)
     epoch, began = take_epoch(store, repo, clock, dry)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
@@ -190,14 +192,24 @@ def address(listen: str) -> tuple[str, int] | None:
 
 def screened(imported: Imported, policy: Policy, repo: GitRepo, redactor: Redactor) -> Screened:
     """What the policy says of a change; tests that became fewer or weaker need a person's eyes."""
+    spelled = _spelled(imported)
     findings = screen(
-        imported, policy, read=lambda path: _content(repo, imported.sha, path),
-        before=lambda path: _content(repo, imported.base, path), redactor=redactor,
+        imported, policy, read=lambda path: _content(repo, imported.sha, spelled.get(path, path)),
+        before=lambda path: _content(repo, imported.base, spelled.get(path, path)), redactor=redactor,
     )  # fmt: skip
     blocked = tuple(f for f in findings if f.level == "block")
     flags = tuple(f for f in findings if f.level == "flag")
     review = any(matches(spec(TESTS), f.path) for f in flags)
     return Screened(text(blocked) if blocked else "", tuple(f"{f.path} {f.why}" for f in flags), review)
+
+
+def _spelled(imported: Imported) -> Mapping[str, str]:
+    """Path as shown to path as git knows it, which need not be UTF-8. What two files are shown as is neither's
+    name: such a file cannot be read, and is blocked for that."""
+    found: dict[str, str] = {}
+    for f in imported.files:
+        found[f.path] = "" if f.path in found else os.fsdecode(bytes.fromhex(f.raw_hex))
+    return found
 
 
 def _content(repo: GitRepo, sha: str, path: str) -> bytes:

@@ -5,11 +5,14 @@ The one rule: it only reads, with the credential that the director will use.
 
 from __future__ import annotations
 
+import base64
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from harness.adapters.git.repo import LFS
 from harness.adapters.github import GitHubForge
 from harness.adapters.github.calls import Calls
 from harness.adapters.github.forge import PUBLIC_API
@@ -17,6 +20,7 @@ from harness.adapters.github.wire import Wire
 from harness.adapters.governor import Governor
 from harness.compose.credentials import token_source
 from harness.compose.findings import CONNECT_S, OK, PROBLEM, WARNING, Check, why
+from harness.compose.fitness import prefixes
 from harness.compose.parts import budgets
 from harness.config.errors import ConfigError
 from harness.config.models import Config
@@ -61,6 +65,8 @@ def forge(config: Config, clock: SteadyClock, env: Mapping[str, str]) -> Iterato
     yield from permission(config, found.value)
     calls = Calls(Wire(url, CONNECT_S * 2), governor, clock, token)
     yield from protection(config, calls, found.value.default_branch)
+    yield from names_in_the_way(config, calls)
+    yield from large_files(config, calls)
 
 
 def _app_errors() -> type[Exception]:
@@ -107,6 +113,32 @@ def permission(config: Config, found: Repository) -> Iterator[Check]:
         level = PROBLEM if config.release.merge == "auto" else WARNING
         text = f"release.merge_method is {method}, {repo} allows only {allowed}"
         yield Check("merging", level, text, f'set release.merge_method = "{found.merge_methods[0]}"')
+
+
+def names_in_the_way(config: Config, calls: Calls) -> Iterator[Check]:
+    """Branches named like a folder that ours shall be in."""
+    for prefix in prefixes(config):
+        parts = prefix.split("/")
+        for taken in ("/".join(parts[: i + 1]) for i in range(len(parts))):
+            asked = calls.ask("GET", f"/repos/{config.forge.repo}/branches/{quote(taken, safe='')}")
+            # The forge follows the name of a branch that was renamed; then the answer is another branch's.
+            if isinstance(asked, Ok) and asked.value.status == 200 and asked.value.json()["name"] == taken:
+                text = f"branch {taken} is there, so git can have no branches {prefix}/…"
+                yield Check(
+                    "branches", PROBLEM, text, "rename it, or set forge.branch_prefix or release.branch"
+                )
+
+
+def large_files(config: Config, calls: Calls) -> Iterator[Check]:
+    if shutil.which("git-lfs") is not None:
+        return
+    asked = calls.ask("GET", f"/repos/{config.forge.repo}/contents/.gitattributes")
+    if not isinstance(asked, Ok) or asked.value.status != 200:
+        return
+    told = asked.value.json()
+    text = base64.b64decode(str(told.get("content", ""))) if isinstance(told, dict) else b""
+    if LFS.search(text):
+        yield Check("lfs", PROBLEM, ".gitattributes asks for Git LFS", "install git-lfs on this machine")
 
 
 def protection(config: Config, calls: Calls, branch: str) -> Iterator[Check]:

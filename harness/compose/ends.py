@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from harness.compose.director import Running
+from harness.failures import Failure
 from harness.looks import entry
 from harness.machines.director.plan import paused
 
 QUIET = frozenset({"DEFERRED", "BLOCKED", "LANDED", "RELEASED", "GONE"})
 FOR_PEOPLE = frozenset({"WAITING", "REVIEWING"})
+# What the director cools down for and only a person can mend: afterwards it would come to the same.
+FOR_GOOD = frozenset(
+    {Failure.CONFIG_INVALID, Failure.POLICY_VIOLATION, Failure.AUTH_FAILED, Failure.CONFLICT}
+)
 
 
 def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> bool:
@@ -46,6 +51,8 @@ def idle(running: Running) -> bool:
         return all(i.open_intent is None for i in items.values())
     if _live(running) or any(i.open_intent for k, i in items.items() if k not in running.loop.out):
         return False
+    if director.state == "COOLDOWN":
+        return director.data.cooldown.partition(":")[0] in FOR_GOOD
     if director.state == "RELEASE_PLAN":
         return _waits(running, running.machine).startswith("base_red")
     return director.state == "MONITOR" and _all_wait(running)

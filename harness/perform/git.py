@@ -40,9 +40,11 @@ def create_branch(e: fx.CreateBranch, world: World) -> Outcome:
         if not isinstance(behind, Ok):
             return from_result(behind, now)
         if not behind.value:
-            return Outcome.failed(
-                Failure.CONFLICT, f"branch {e.branch} is there already, at {tip.value[:12]}"
+            text = (
+                f"branch {e.branch} is there already, at {tip.value[:12]}, with commits that are not ours: "
+                "rename it, or set release.branch"
             )
+            return Outcome.failed(Failure.CONFLICT, text)
         # It holds nothing of its own: left by a plan that was cut short before its base moved on.
         moved = _repo(world).push(f"refs/heads/{e.branch}", e.sha, tip.value)
         return from_result(moved, now, lambda sha: {"sha": sha})

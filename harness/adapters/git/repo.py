@@ -26,7 +26,8 @@ from harness.domain import Imported, Merged
 from harness.failures import Failure
 from harness.ports import Clock
 
-_LFS = re.compile(rb"^[^#\n]*\sfilter=lfs(\s|$)", re.MULTILINE)
+# A comment is a line that begins with "#"; inside a pattern it is a character like any other.
+LFS = re.compile(rb"^(?![ \t]*#)[^\n]*\sfilter=lfs(\s|$)", re.MULTILINE)
 _ATTRIBUTE_FILES = 50
 
 
@@ -150,12 +151,18 @@ class GitRepo:
             raise fail(Failure.CONFIG_INVALID, "REPO_EMPTY: the repository has no commits: push a first one")
         base = base.removeprefix("refs/heads/")
         if base not in branches:
-            text = f"BASE_UNKNOWN: the forge has no branch {base!r}: set release.branch to one that exists"
+            text = (
+                f"BASE_UNKNOWN: the default branch {base!r} is not there: "
+                "make another one the default at the forge, or push it"
+            )
             raise fail(Failure.CONFIG_INVALID, text)
         parts = prefix.split("/")
         for taken in ("/".join(parts[: i + 1]) for i in range(len(parts))):
             if taken in branches:
-                text = f"PREFIX_CONFLICT: branch {taken!r} is there, so {prefix}/… cannot be: rename it"
+                text = (
+                    f"PREFIX_CONFLICT: branch {taken!r} is there, so git can have no branches {prefix}/…: "
+                    "rename it, or set forge.branch_prefix or release.branch"
+                )
                 raise fail(Failure.CONFIG_INVALID, text)
         self.mirror.fetch((f"refs/heads/{base}",))
         self._check_lfs(refs[f"refs/heads/{base}"])
@@ -167,7 +174,7 @@ class GitRepo:
         names = [n for n in self._diffs.names(sha) if n.rpartition(b"/")[2] == b".gitattributes"]
         for name in names[:_ATTRIBUTE_FILES]:
             path = name.decode("utf-8", "surrogateescape")
-            if _LFS.search(self.mirror.read_file(sha, path) or b""):
+            if LFS.search(self.mirror.read_file(sha, path) or b""):
                 text = f"LFS_MISSING: {path} asks for Git LFS: install git-lfs, then try again"
                 raise fail(Failure.CONFIG_INVALID, text)
 

@@ -216,8 +216,5 @@ def alarm(item: Item[Director], seen: Seen) -> Move | None:
 def fails(item: Item[Director], seen: Seen, err: Err) -> Move:
     """The director has no failure of its own to end on: it cools down and looks again."""
     until = err.not_before or seen.now + seen.policy.retry_max_s
-    return Move(
-        E.TRANSIENT_FAILURES,
-        f"{err.failure}: {err.detail[:300]}",
-        {"cooldown_until": until, "cooldown": err.failure},
-    )
+    text = f"{err.failure}: {err.detail.strip()[:300]}"
+    return Move(E.TRANSIENT_FAILURES, text, {"cooldown_until": until, "cooldown": text.partition("\n")[0]})
