@@ -176,6 +176,15 @@ def _tree(world: World, sha: str) -> Result[Any]:
     return found if isinstance(found, Ok) else world.repo.fetch().bind(lambda _: world.repo.tree(sha))  # type: ignore[union-attr]
 
 
+def _holds(world: World, rest: str) -> Result[Any]:
+    """Whether the first commit has the second in its history."""
+    assert world.repo is not None
+    new, _, old = rest.partition("/")
+    repo = world.repo
+    found = repo.is_ancestor(old, new)
+    return found if isinstance(found, Ok) else repo.fetch().bind(lambda _: repo.is_ancestor(old, new))
+
+
 def _preflight(world: World, _: str) -> Result[Any]:
     """git works, and the repository can be worked on at all."""
     assert world.repo is not None
@@ -315,6 +324,7 @@ READERS: Mapping[str, Reading] = {
     "default": Reading(_default, "forge", 3600.0, fresh=False),
     "refs": Reading(_refs, "git", 0.0),
     "tree": Reading(_tree, "git", 3600.0, fresh=False),
+    "holds": Reading(_holds, "git", 3600.0, fresh=False),
     "preflight": Reading(_preflight, "git", 3600.0, fresh=False),
     "image": Reading(_image, "runtime", 5.0, fresh=False),
     "ours": Reading(_ours, "runtime", 30.0, fresh=False),

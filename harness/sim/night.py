@@ -272,6 +272,8 @@ class Night:
         then = min((at for at in others if at > now + 1e-9), default=limit)
         if first <= then:
             self.turns.moment += 1
+        else:
+            self.pause_s = self.rest_s  # something happens: it is looked at soon after
         return min(first, then, limit) + 1e-4
 
     def run(self, until: Callable[[Night], bool], limit_s: float = 7200.0) -> None:

@@ -10,7 +10,7 @@ from handlers import NOW, POLICY, REPO, arrives, done, failed, item, moved, name
 
 from harness.core.item import Item
 from harness.domain import Check, Control, Entry, Gone, Issue, Pull, Review
-from harness.effects import BuildMerge, DeleteBranch, EditPull, EndGate, Land, PublishRelease, Tag
+from harness.effects import BuildMerge, CloseIssue, DeleteBranch, EditPull, EndGate, Land, PublishRelease, Tag
 from harness.failures import Failure
 from harness.machines import gates
 from harness.machines.kind import Seen
@@ -51,7 +51,7 @@ def entry(issue: int, state: str, landed_in: str = "", **more: Any) -> Entry:
     )
 
 
-LANDED = entry(1, "LANDED", ME)
+LANDED = entry(1, "LANDED", ME, head=MERGE)
 
 # ---------------------------------------------------------------- OPEN
 
@@ -286,10 +286,26 @@ def test_what_a_person_mended_after_the_merge_is_what_is_gated_and_tagged() -> N
 
 def test_tagging_waits_for_what_the_notes_are_written_from() -> None:
     tagged = done(Tag("v0.4.0", MERGE), {"sha": MERGE})
-    it = release("TAGGING", tagged, merge_sha=MERGE)
+    it = release("TAGGING", tagged, merge_sha=MERGE, carried=TIP)
     assert said(it, seen()) == "waits"
     assert said(it, seen({"entries": (LANDED,)})) == "waits"
-    assert said(it, seen({"entries": (LANDED,), "releases": ()})) == "tagged -> PUBLISHING"
+    assert said(it, seen({"entries": (), "releases": ()})) == "tagged -> PUBLISHING"
+
+
+def test_what_landed_after_the_merge_is_not_in_the_release() -> None:
+    """A person presses the button while a ticket is landing: its commit is on the branch, not in the merge."""
+    late = entry(2, "LANDED", ME, head=THEIRS)
+    facts = {"entries": (LANDED, late), "releases": ()}
+    it = release("TAGGING", done(Tag("v0.4.0", MERGE), {"sha": MERGE}), merge_sha=MERGE, carried=TIP)
+    assert note(it, seen(facts)) == {"heads": {"1": LANDED.head, "2": THEIRS}}
+    reading = replace(it, data=replace(it.data, **note(it, seen(facts))))
+    assert said(reading, seen(facts)) == "waits"
+    facts |= {f"holds/{TIP}/{LANDED.head}": True, f"holds/{TIP}/{THEIRS}": False}
+    assert said(reading, seen(facts)) == "tagged -> PUBLISHING"
+    assert note(reading, seen(facts)) == {"landed": (1,), "reverted": (2,)}
+    effects = publishing(LANDED, late, landed=(1,), reverted=(2,))
+    assert [e.issue for e in effects if isinstance(e, CloseIssue)] == [1]
+    assert deleted(effects) == ["agent/1"]
 
 
 def test_a_tag_that_is_somewhere_else_needs_a_person() -> None:
@@ -303,7 +319,7 @@ def publishing(*entries: Entry, **data: Any) -> tuple[Any, ...]:
     world = seen(
         {"entries": entries, "releases": (peer("release", "PUBLISHED", "0.3.0", branch="release/0.3.0"),)}
     )
-    return arrives("release", "PUBLISHING", world, **{**DATA, "merge_sha": MERGE, **data})
+    return arrives("release", "PUBLISHING", world, **{**DATA, "merge_sha": MERGE, "landed": (1,), **data})
 
 
 def deleted(effects: tuple[Any, ...]) -> list[str]:

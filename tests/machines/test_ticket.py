@@ -509,7 +509,8 @@ def test_what_fails_while_landing_is_charged_once(failure: Failure, expected: st
     [
         (peer("release", "OPEN"), "waits"),
         (peer("release", "MERGING"), "waits"),
-        (peer("release", "PUBLISHED", tag="v0.4.0"), "released -> RELEASED"),
+        (peer("release", "PUBLISHED", tag="v0.4.0", landed=(12,)), "released -> RELEASED"),
+        (peer("release", "PUBLISHED", tag="v0.4.0", landed=(13,)), "reverted -> DEFERRED"),
         (peer("release", "ABANDONED"), "reverted -> DEFERRED"),
         (peer("release", "OPEN", reverted=(12,)), "reverted -> DEFERRED"),
         (peer("release", "OPEN", reverted=(13,)), "waits"),
@@ -522,7 +523,9 @@ def test_what_has_landed_shares_its_releases_fate(release: Any, expected: str) -
 
 def test_the_status_comment_is_kept_up_to_date_to_the_end() -> None:
     it = ticket("LANDED", landed_in=LANE.machine, pull=31, audits=("a1",))
-    release = seen({f"item/{LANE.machine}": peer("release", "PUBLISHED", tag="v0.4.0"), "controls": ()})
+    release = seen(
+        {f"item/{LANE.machine}": peer("release", "PUBLISHED", tag="v0.4.0", landed=(12,)), "controls": ()}
+    )
     to, effects = moved(it, release)
     assert (to, names(effects)) == ("RELEASED", "Comment")
     assert effects[0].body.startswith("**Released** in v0.4.0, with #31.")  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
     if item.state == S.RESOLVING:
         return ("refs", f"item/{d.attempt}") if d.attempt else ("refs",)
     if item.state == S.TAGGING:
-        return ("entries", "releases")
+        return ("entries", "releases", *(f"holds/{d.carried or d.merge_sha}/{h}" for h in d.heads.values()))
     if item.state == S.PUBLISHING:
         return tuple(f"closed/{n}" for n in d.landed)
     return ("refs", "controls")
@@ -104,32 +104,53 @@ def watch_tagging(item: Item[Release], seen: Seen) -> Watch:
     for need in ("entries", "releases"):
         if not known(seen[need]):
             return wait("looking at the tickets", seen[need])
-    return ok(E.TAGGED, f"{item.data.tag} at {item.data.merge_sha[:12]}")
+    d = item.data
+    heads = {str(e.issue): e.head for e in landed_in(item.id, seen["entries"])}
+    if heads != dict(d.heads):
+        return stay(why="what the merge brought is read back", heads=heads)
+    left = []
+    for issue, head in heads.items():
+        holds = seen[f"holds/{d.carried or d.merge_sha}/{head}"]
+        if not known(holds):
+            return wait("reading back what the merge brought", holds)
+        left += [] if holds else [int(issue)]
+    landed = tuple(int(i) for i in heads if int(i) not in left)
+    why = f"{d.tag} at {d.merge_sha[:12]}" + (f", merged before {_numbers(left)} landed" if left else "")
+    return ok(E.TAGGED, why, landed=landed, reverted=(*d.reverted, *left))
+
+
+def _numbers(issues: list[int]) -> str:
+    return ", ".join(f"#{n}" for n in issues)
 
 
 def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
     entries = seen["entries"]
-    landed, others = landed_in(item.id, entries), not_in(item.id, entries)
+    mine = landed_in(item.id, entries)
+    landed = tuple(e for e in mine if e.issue in d.landed)
+    left, others = tuple(e for e in mine if e.issue not in d.landed), not_in(item.id, entries)
     old = [r.data.branch for r in seen["releases"] if r.state == "PUBLISHED"][-OLD_BRANCHES:]
     record = f"{item.id} #{item.seq} sha256:{item.head}"
     return (
         PublishRelease(
-            d.tag, texts.pull_title(d.version), texts.notes(d.version, landed, others, record), d.merge_sha
+            d.tag,
+            texts.pull_title(d.version),
+            texts.notes(d.version, landed, (*others, *left), record),
+            d.merge_sha,
         ),
         SetStatus(d.merge_sha, "harness/release", "success", f"released as {d.tag}"),
         *(CloseIssue(e.issue) for e in landed),
         *(EditPull(e.pull, base=d.base) for e in others if e.pull and e.state not in ("BLOCKED", "DEFERRED")),
         *(DeleteBranch(f"{p.branch_prefix}/{e.issue}", e.head) for e in landed),
         *((DeleteBranch(f"{p.branch_prefix}/release-{d.version}", ""),) if d.resolves else ()),
-        *(DeleteBranch(b, "") for b in _unused(others, (*old, d.branch))),
+        *(DeleteBranch(b, "") for b in _unused((*others, *left), (*old, d.branch))),
     )
 
 
 def _unused(others: tuple[Entry, ...], branches: tuple[str, ...]) -> tuple[str, ...]:
     """A worker that is carried over still fetches the branch that it began on: while there is one, release
     branches stay, and the next release takes them away."""
-    return () if any(e.state in ACTIVE for e in others) else branches
+    return () if any(e.state in ACTIVE or e.landed_in for e in others) else branches
 
 
 def watch_publishing(item: Item[Release], seen: Seen) -> Watch:

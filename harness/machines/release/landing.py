@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from harness.core.item import Item
 from harness.core.result import Err, Pass
+from harness.domain import Pull
 from harness.effects import BuildMerge, EndGate, Land, MergePull
 from harness.failures import Failure
 from harness.machines import gates
@@ -115,11 +116,12 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
     refs, pull = seen["refs"], seen[f"pull/{d.pull}"]
     landed = item.value_of("Land")
     if landed and landed["landed"]:
-        return ok(E.MERGED, d.merge["sha"][:12], merge_sha=d.merge["sha"], waits="")
+        merge = d.merge
+        return ok(E.MERGED, merge["sha"][:12], merge_sha=merge["sha"], carried=merge["head"], waits="")
     if not known(refs) or not known(pull):
         return wait("looking at the pull", pull if known(refs) else refs)
     if pull.merged:
-        return _theirs(item, seen, pull.merge_sha)
+        return _theirs(item, seen, pull)
     tip, base_tip = refs.get(f"refs/heads/{d.branch}", ""), refs.get(f"refs/heads/{d.base}", "")
     if not tip or not base_tip:
         return Pass(f"branch {d.branch if not tip else d.base} is not there")
@@ -136,11 +138,12 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
     return _ours(item, seen, landed)
 
 
-def _theirs(item: Item[Release], seen: Seen, sha: str) -> Watch:
+def _theirs(item: Item[Release], seen: Seen, pull: Pull) -> Watch:
     """Merged by somebody else: that, or what a person mended it with, must be the tree that was gated."""
     d = item.data
     if not d.merge_sha:
-        return stay(why=f"merged as {sha[:12]}", merge_sha=sha, waits="")
+        sha = pull.merge_sha
+        return stay(why=f"merged as {sha[:12]}", merge_sha=sha, carried=pull.head_sha, waits="")
     sha = d.merge_sha
     tree = seen[f"tree/{sha}"]
     if not known(tree):

@@ -42,7 +42,8 @@ class Release:
     """The release's own data.
 
     `merge` is the commit that is to land on the base (sha, tree, base, head); `gated` the tree that the last
-    green gate was about. `waits` says for whom it waits. `tip` and `base_tip` are the branches as last
+    green gate was about. `carried` is the commit of the branch that the merge brought to the base, `heads`
+    what landed on the branch, by issue. `waits` says for whom it waits. `tip` and `base_tip` are the branches as last
     judged.
     """
 
@@ -60,6 +61,8 @@ class Release:
     gate_tries: int = 0
     gated: str = ""
     merge_sha: str = ""
+    carried: str = ""
+    heads: Mapping[str, str] = field(default_factory=dict)
     waits: str = ""
     failure: str = ""
     detail: str = ""

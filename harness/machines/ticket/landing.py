@@ -55,18 +55,15 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
             else Pass("waiting for the merge")
         )
     lane, refs = seen["lane"], seen["refs"]
+    landed = item.value_of("Land")
+    if landed and landed["landed"]:
+        # It landed in the release whose turn it was, also when that one has gone on meanwhile.
+        machine, sha = d.turn.split()[0], str(d.merge["sha"])
+        return ok(E.LANDED, f"{sha[:12]} in {machine.rsplit('/', 1)[-1]}", landed_in=machine, landed_sha=sha)
     if not known(lane) or not lane.machine:
         return wait("waiting for a release to land in", lane)
     if lane.turn != item.id:
         return Pass(f"its turn comes after {lane.turn.rsplit('/', 1)[-1]}")
-    landed = item.value_of("Land")
-    if landed and landed["landed"]:
-        return ok(
-            E.LANDED,
-            f"{d.merge['sha'][:12]} on {lane.branch}",
-            landed_in=lane.machine,
-            landed_sha=d.merge["sha"],
-        )
     if landed and landed["why"] == "protected":
         return Pass(f"a rule of the forge refuses our push to {lane.branch}: a person must allow it")
     turn = f"{lane.machine} {item.entry}"
@@ -148,7 +145,7 @@ def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
     if d.lands != "lane":
         return ok(E.RELEASED, "merged to the default branch by a person")
     release = seen[f"item/{d.landed_in}"]
-    if isinstance(release, Peer) and release.state == "PUBLISHED":
+    if isinstance(release, Peer) and release.state == "PUBLISHED" and d.issue in release.data.landed:
         return ok(E.RELEASED, f"in {release.data.tag}", tag=release.data.tag)
     if isinstance(release, Peer) and release.state == "ABANDONED":
         return ok(
@@ -157,12 +154,13 @@ def watch_landed(item: Item[Ticket], seen: Seen) -> Watch:
             failure=str(Failure.GONE),
             detail="the release was abandoned",
         )
-    if isinstance(release, Peer) and d.issue in release.data.reverted:
+    if isinstance(release, Peer) and (release.state == "PUBLISHED" or d.issue in release.data.reverted):
+        detail = (
+            f"release {release.data.version} was merged before this landed in it; the work is on branch "
+            f"{branch_name(d, seen.policy.branch_prefix)}"
+        )
         return ok(
-            E.REVERTED,
-            "taken out of the release",
-            failure=str(Failure.TESTS_FAILED),
-            detail="a person took it out of the release",
+            E.REVERTED, "not in what was merged", failure=str(Failure.GONE), detail=detail, landed_in=""
         )
     return Pass(f"in {d.landed_in.rsplit('/', 1)[-1]}, not released yet")
 
