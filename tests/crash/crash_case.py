@@ -19,19 +19,23 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 from crash_facts import facts
-from crash_paths import BOT, FILES, OLD_IMAGE, PERSON, REPO, Route, Scene, config_of
+from crash_paths import BOT, FILES, NEW_IMAGE, OLD_IMAGE, PERSON, REPO, Route, Scene, config_of
 from crash_runtime import picker, run_shim
 from demo_world import sweep
 
 from harness.compose import director
+from harness.compose.runtimes import pick_runtime
 from harness.config.reader import load
+from harness.core.item import Item
 from harness.forge import Issue, User, main_serve, seed
 
 LIMIT_S = 300.0
-LIVES_LIMIT = 60
+LIVES_LIMIT = 250
+KILLED = "killed"
 LOOK_S = 0.3
 FORGE_S = 60.0
 
@@ -43,7 +47,7 @@ class Outcome:
 
     route: str
     who: str
-    at: tuple[int, ...]
+    mode: str
     kills: list[str] = field(default_factory=list)
     lives: list[list[str]] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
@@ -59,15 +63,41 @@ def make_seed(folder: Path, route: Route) -> None:
     seed(folder, repo=REPO, files=FILES, users=users, labels=("harness",), issues=issues)
 
 
-def crossing(log: Path, at: int, place: Callable[[], str] = str) -> Callable[[str], None]:
-    """Writes down each boundary with its place and dies at the one numbered `at` (0: never)."""
+@dataclass(frozen=True)
+class Kills:
+    """When a life ends. `at[i]` is the boundary of life i that it dies at; 0, or none, is undisturbed. With `steps`
+    every life dies: at the boundary of that number, counted from where the world first moved on in it."""
+
+    at: tuple[int, ...] = ()
+    steps: int = 0
+
+    def of(self, life: int) -> Kills:
+        """Lives are counted from 0."""
+        if life >= LIVES_LIMIT:
+            return Kills()
+        return self if self.steps else Kills(self.at[life : life + 1])
+
+
+CALM = Kills()
+
+
+def crossing(log: Path, kills: Kills, look: Callable[[str], tuple[str, str | None]]) -> Callable[[str], None]:
+    """Writes down each boundary with its place, and dies (SIGKILL) where it shall. `look(machine)` answers where
+    that machine is, and where all are (None: not known yet)."""
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    count = [0]
+    count = moved = 0
+    began: str | None = None
 
     def cross(what: str) -> None:
-        count[0] += 1
-        os.write(fd, f"{what} | {place()}\n".encode())
-        if count[0] == at:
+        nonlocal count, moved, began
+        kind, _, machine = what.partition(" of ")
+        where, world = look(machine)
+        began = world if began is None else began
+        count += 1
+        moved += moved > 0 or (world is not None and world != began)
+        os.write(fd, f"{kind} of {where}\n".encode())
+        if count == (kills.at or (0,))[0] or (moved and moved == kills.steps):
+            os.write(fd, f"{KILLED}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     return cross
@@ -113,47 +143,51 @@ def fork(do: Callable[[], int], out: Path | None = None) -> int:
 
 @dataclass
 class Case:
-    """`who` ("director" or "worker") dies at boundary `at[0]` of its first life, `at[1]` of its second …; a life
-    that none is named for (or 0) is not disturbed, and with `again` the last one named stands for all."""
+    """`who` ("director", or "worker": the first one) dies as `kills` says. With an `image` workers and gates are
+    containers of a real engine, else processes."""
 
     folder: Path
     seeded: Path
     route: Route
     who: str
-    at: tuple[int, ...]
-    again: bool = False
+    kills: Kills = CALM
+    mode: str = ""
+    limit_s: float = LIMIT_S
+    image: str = ""
     forge: int = 0
     url: str = ""
     starts: int = 0
     modules: Path | None = None
 
+    @property
+    def runtime(self) -> str:
+        return "docker" if self.image else "process"
+
     def run(self) -> Outcome:
         began = time.monotonic()
-        outcome = Outcome(self.route.name, self.who, self.at)
+        outcome = Outcome(self.route.name, self.who, self.mode)
         self.folder.mkdir(parents=True)
         try:
             self._open()
             self._live()
             self._close()
-            outcome.facts = dict(facts(self.folder))
+            outcome.facts = dict(facts(self.folder, self.runtime))
         except Exception as e:
             outcome.trouble = f"{type(e).__name__}: {e}"
         finally:
             self._close()
-            sweep(self.folder, "process")
-        logs = [self.folder / f"{self.who}-{n}.crossed" for n in range(1, LIVES_LIMIT + 1)]
-        outcome.lives = [log.read_text().splitlines() for log in logs if log.is_file()]
-        outcome.kills = [x[-1] for n, x in enumerate(outcome.lives) if x and len(x) == self._dies_at(n)]
+            sweep(self.folder, self.runtime)
+        for n in range(1, LIVES_LIMIT + 2):
+            log = self.folder / f"{self.who}-{n}.crossed"
+            life = log.read_text().splitlines() if log.is_file() else []
+            if life[-1:] == [KILLED]:
+                life.pop()
+                outcome.kills.append(life[-1])
+            outcome.lives += [life] if life else []
         used = os.times()
         outcome.seconds = round(time.monotonic() - began, 2)
         outcome.cpu_s = round(used.user + used.system + used.children_user + used.children_system, 2)
         return outcome
-
-    def _dies_at(self, life: int) -> int:
-        """Lives are counted from 0."""
-        if life >= LIVES_LIMIT - 1 or not self.at:
-            return 0
-        return self.at[life] if life < len(self.at) else self.at[-1] if self.again else 0
 
     # ------------------------------------------------------------ the stage
 
@@ -172,9 +206,10 @@ class Case:
         self.forge = fork(serve, self.folder / "forge.log")
         os.close(into)
         self.url = _hear(out)
-        (self.folder / "harness.toml").write_text(
-            tomli_w.dumps(config_of(self.route, self.folder, self.url))
-        )
+        config = config_of(self.route, self.folder, self.url)
+        if self.image:
+            config["containers"] |= {"runtime": "docker", "image": self.image}
+        (self.folder / "harness.toml").write_text(tomli_w.dumps(config))
         self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.line.bind(str(self.folder / "call"))
         self.line.listen(16)
@@ -191,7 +226,7 @@ class Case:
 
     def _live(self) -> None:
         """Directors one after another, until one comes to the end."""
-        scene, end, looked = Scene(self.url, self.folder), time.monotonic() + LIMIT_S, 0.0
+        scene, end, looked = Scene(self.url, self.folder), time.monotonic() + self.limit_s, 0.0
         pid = self._start()
         while True:
             if select.select([self.line], [], [], 0.1)[0]:
@@ -206,7 +241,7 @@ class Case:
             if time.monotonic() > end:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                raise AssertionError(f"no end within {LIMIT_S:.0f} s:\n{self._said()}")
+                raise AssertionError(f"no end within {self.limit_s:.0f} s:\n{self._said()}")
             if time.monotonic() - looked > LOOK_S:
                 self.route.person(scene)
                 looked = time.monotonic()
@@ -215,17 +250,18 @@ class Case:
         return (self.folder / f"director-{self.starts}.log").read_text(errors="replace")[-4000:]
 
     def _start(self) -> int:
-        at = self._dies_at(self.starts) if self.who == "director" else 0
+        kills = self.kills.of(self.starts) if self.who == "director" else CALM
         self.starts += 1
-        return fork(lambda: self._direct(at), self.folder / f"director-{self.starts}.log")
+        return fork(lambda: self._direct(kills), self.folder / f"director-{self.starts}.log")
 
-    def _direct(self, at: int) -> int:
+    def _direct(self, kills: Kills) -> int:
         """A director, until the path's releases are out and nothing is left to do."""
         self.line.close()
         box: list[director.Running] = []
         log = self.folder / f"director-{self.starts}.crossed"
-        cross = crossing(log, at, lambda: _place(box[0]) if box else "")
-        pick = picker(self.folder / "call", self.folder / "image")
+        cross = crossing(log, kills, lambda machine: _places(box[0] if box else None, machine))
+        warm = picker(self.folder / "call", self.folder / "image")
+        pick: director.Pick = pick_runtime if self.image else warm
         running = director.start(
             load(self.folder / "harness.toml"), boundary=cross, report=_report, pick=pick
         )
@@ -234,7 +270,7 @@ class Case:
 
         def each(loop: object) -> None:
             after(running.loop)
-            if running.force.policy.image != OLD_IMAGE:
+            if running.force.policy.image == NEW_IMAGE:
                 (self.folder / "marks" / "seen-image").touch()
 
         running.loop.after = each
@@ -279,18 +315,25 @@ class Case:
         if self.who != "worker" or attempt != "1.1":
             return lambda what: None
         life = int(env["HARNESS_INCARNATION"])
-        return crossing(self.folder / f"worker-{life}.crossed", self._dies_at(life - 1))
+        log = self.folder / f"worker-{life}.crossed"
+        return crossing(log, self.kills.of(life - 1), lambda machine: ("the worker", machine))
 
 
-def _place(running: director.Running) -> str:
-    """Where all machines but the directors are, and what they have begun: the same in every run of a path."""
-    found = []
-    for name, item in sorted(running.loop.items.items()):
-        kind, _, rest = name.split("/", 2)[2].partition("/")
-        if kind != "director":
-            begun = item.open_intent.effect.get("$") if item.open_intent is not None else ""
-            found.append(f"{kind} {rest} {item.state} {begun}".rstrip())
-    return ", ".join(found)
+def _places(running: director.Running | None, machine: str) -> tuple[str, str | None]:
+    """Where one machine is, and where all machines but the directors are."""
+    kind, _, rest = "/".join(machine.split("/", 2)[2:]).partition("/")
+    if running is None:
+        return "a director that starts", None
+    items = running.loop.items
+    world = [_place(k, i) for k, i in sorted(items.items()) if "/director/" not in k]
+    name = "director" if kind == "director" else f"{kind} {rest}"
+    item = items.get(machine)
+    return f"{name} {'that is opened' if item is None else _place('', item)}", ", ".join(world)
+
+
+def _place(name: str, item: Item[Any]) -> str:
+    begun = item.open_intent.effect.get("$") if item.open_intent is not None else ""
+    return f"{name} {item.state} {begun}".strip()
 
 
 def _report(machine: str, item: object, text: str) -> None:

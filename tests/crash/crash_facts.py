@@ -23,10 +23,10 @@ _SHA = re.compile(r"\b[0-9a-f]{12,64}\b")
 IDLE_EVENTS = frozenset({"mentioned", "subscribed"})
 
 
-def facts(folder: Path) -> Counter[str]:
+def facts(folder: Path, runtime: str) -> Counter[str]:
     """Of a world whose director and forge have ended."""
     repo = dump(folder / "forge", times=False)["repos"][REPO]
-    return Counter(_forge(repo) + _tree(folder, repo) + _left(folder) + _journals(folder))
+    return Counter(_forge(repo) + _tree(folder, repo) + _left(folder, runtime) + _journals(folder))
 
 
 def _forge(repo: dict[str, Any]) -> list[str]:
@@ -80,8 +80,8 @@ def _tree(folder: Path, repo: dict[str, Any]) -> list[str]:
     return found + [f"commit in main: {text(s)}" for s in subjects]
 
 
-def _left(folder: Path) -> list[str]:
-    left = left_over(folder, "process")
+def _left(folder: Path, runtime: str) -> list[str]:
+    left = left_over(folder, runtime)
     jobs = folder / "data" / "jobs"
     left += [f"jobs/{p.name}" for p in jobs.glob(".*")] if jobs.is_dir() else []
     return [f"left over: {x.replace(str(folder), '')}" for x in left]

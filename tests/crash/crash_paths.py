@@ -53,7 +53,7 @@ def nobody(scene: Scene) -> None:
     """Nothing is asked of people."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Route:
     """One path. `published` releases make its end; `agent` is a shell text; `config` is
     laid over the quick one,
@@ -67,6 +67,11 @@ class Route:
     published: int = 1
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     before: Person = nobody
+
+    @property
+    def in_containers(self) -> bool:
+        """Whether its agent needs nothing of the machine that the director runs on."""
+        return "MARKS" not in self.agent
 
 
 # ---------------------------------------------------------------- what people do

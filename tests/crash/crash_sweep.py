@@ -1,7 +1,7 @@
 """The sweep: kill at one boundary after another, and compare each world with that of a run without a crash.
 
-The one rule: a path is swept until a run comes to its end unkilled, and every outcome is written down as it comes,
-so that a sweep that is cut short has lost nothing.
+The one rule: a crashed run is compared only with a calm world that two runs agree on, and every outcome is told as
+it comes, so that a sweep that is cut short has lost nothing.
 """
 
 from __future__ import annotations
@@ -12,30 +12,34 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from crash_case import Case, fork, learn, make_seed, run_case
+from crash_case import CALM, LIMIT_S, Case, Kills, fork, learn, make_seed, run_case
 from crash_paths import Route
 
-CALM_RUNS = 2
+Mode = tuple[str, Kills]
+QUIET: Mode = ("calm", CALM)
+STAIRS = 60
+STEPS = 4
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Which kills one run gets. `single`: one kill, at boundary n. `chain`: the first life dies at n, each later
-    one at its own boundary `gap`."""
+def single(n: int) -> Mode:
+    """One kill, at boundary n of the first director."""
+    return f"single {n}", Kills((n,))
 
-    who: str = "director"
-    gap: int = 0
-    first: int = 1
-    step: int = 1
-    last: int = 100_000
 
-    def at(self, n: int) -> tuple[int, ...]:
-        return (n, self.gap) if self.gap else (n,)
+def stairs(first: int = 1, last: int = STAIRS) -> Mode:
+    """The n-th director dies at its own n-th boundary, until one comes to the end before that."""
+    return f"stairs {first}-{last}", Kills(tuple(range(first, last + 1)))
+
+
+def steps(n: int) -> Mode:
+    """Every director dies at the n-th boundary from where the world has moved on in its life."""
+    return f"steps {n}", Kills(steps=n)
 
 
 @dataclass
@@ -45,7 +49,6 @@ class Swept:
     route: Route
     calm: dict[str, Any] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
-    over: bool = False
 
 
 def difference(calm: dict[str, int], crashed: dict[str, int]) -> tuple[list[str], list[str]]:
@@ -63,44 +66,39 @@ class Sweep:
     say: Callable[[str], None]
     keep: Callable[[dict[str, Any]], None] = lambda document: None
     running: dict[int, tuple[Case, Swept]] = field(default_factory=dict)
+    limit_s: float = LIMIT_S
+    calm_runs: int = 2
+    image: str = ""
     number: int = 0
 
-    def run(self, routes: list[Route], plan: Plan) -> list[Swept]:
-        swept = [Swept(r) for r in routes]
+    def run(self, wanted: Mapping[Route, Sequence[Mode]], who: str = "director") -> list[Swept]:
+        """All modes of all paths, the paths in turn, so that one that is cut short has seen of each."""
+        swept = [Swept(r) for r in wanted]
         for s in swept:
             make_seed(self.root / "seeds" / s.route.name, s.route)
         self._warm(swept[0].route)
-        self._calm(swept, plan.who)
-        todo = self._cases([s for s in swept if not s.over], plan)
-        while True:
-            while len(self.running) < self.at_once and (case := next(todo, None)) is not None:
-                self._start(*case)
-            if not self.running:
-                return swept
-            case_, s, document = self._end()
+        self._calm(swept, who)
+        turns = zip_longest(*([(s, m) for m in wanted[s.route]] for s in swept))
+        todo = [x for turn in turns for x in turn if x is not None]
+        while todo or self.running:
+            while todo and len(self.running) < self.at_once:
+                s, mode = todo.pop(0)
+                self._start(self._case(s.route, who, mode), s)
+            case, s, document = self._end()
             s.runs.append(document)
-            s.over = s.over or not document["kills"]
             if not document["duplicates"] and not document["losses"] and not document["trouble"]:
-                shutil.rmtree(case_.folder)
+                shutil.rmtree(case.folder)
             self.keep(document)
+        return swept
 
-    def _cases(self, swept: list[Swept], plan: Plan) -> Iterator[tuple[Case, Swept]]:
-        """All paths in turn, so that a sweep that is cut short has seen something of each."""
-        n = plan.first
-        while n <= plan.last and any(not s.over for s in swept):
-            for s in swept:
-                if not s.over:
-                    yield self._case(s.route, plan.who, plan.at(n), bool(plan.gap)), s
-            n += plan.step
-
-    def _case(self, route: Route, who: str, at: tuple[int, ...], again: bool = False) -> Case:
+    def _case(self, route: Route, who: str, mode: Mode) -> Case:
         self.number += 1
-        seeded = self.root / "seeds" / route.name
-        return Case(self.root / f"{self.number}", seeded, route, who, at, again)
+        seeded, folder = self.root / "seeds" / route.name, self.root / f"{self.number}"
+        return Case(folder, seeded, route, who, mode[1], mode[0], self.limit_s, self.image)
 
     def _warm(self, route: Route) -> None:
         """One run for nothing: what its processes have imported in the end, this one imports now."""
-        case = self._case(route, "director", ())
+        case = self._case(route, "director", QUIET)
         case.modules = self.root / "modules"
         os.waitpid(fork(lambda: run_case(case, self._answer(case))), 0)
         if not case.modules.is_file():
@@ -112,7 +110,7 @@ class Sweep:
 
     def _calm(self, swept: list[Swept], who: str) -> None:
         """The worlds without a crash, twice: one that differs from itself proves nothing."""
-        cases = [(self._case(s.route, who, ()), s) for s in swept for _ in range(CALM_RUNS)]
+        cases = [(self._case(s.route, who, QUIET), s) for s in swept for _ in range(self.calm_runs)]
         while cases or self.running:
             while cases and len(self.running) < self.at_once:
                 self._start(*cases.pop(0))
@@ -124,6 +122,7 @@ class Sweep:
                 raise AssertionError(f"{s.route.name}: two calm runs differ: {more} {less}")
             s.calm = document
             shutil.rmtree(case.folder)
+            self.keep(document)
             self.say(f"{s.route.name}: calm, {sum(len(x) for x in document['lives'])} boundaries")
 
     # ------------------------------------------------------------ processes
@@ -140,12 +139,12 @@ class Sweep:
         case, swept = self.running.pop(pid)
         answer = self._answer(case)
         if status or not answer.is_file():
-            raise AssertionError(f"{case.route.name} {case.at}: its process ended with {status}")
+            raise AssertionError(f"{case.route.name} {case.mode}: its process ended with {status}")
         document: dict[str, Any] = json.loads(answer.read_text())
         document["cpu_s"] = round(used.ru_utime + used.ru_stime, 2)
         document["folder"] = str(case.folder)
         document["duplicates"], document["losses"] = [], []
-        if swept.calm and case.at and not document["trouble"]:
+        if swept.calm and case.kills != CALM and not document["trouble"]:
             both = difference(swept.calm["facts"], document["facts"])
             document["duplicates"], document["losses"] = both
         return case, swept, document

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Kill a director (or a worker) at every boundary of every path, and write the table of what came of it.
+
+The one rule: every figure of the table is counted from outcomes that were written down as the runs ended; the table
+can be made again from that file, and names the command that made it.
+
+    scripts/crash-matrix.py                      the whole matrix, then docs/crash-matrix.md
+    scripts/crash-matrix.py --path happy         one path
+    scripts/crash-matrix.py --mode single:1-300  one kill a run, at boundary 1, 2, 3 … of the first director
+    scripts/crash-matrix.py --who worker         kill the workers instead
+    scripts/crash-matrix.py --docker harness-worker --sample
+                                                 in real containers, a few boundaries of each path
+    scripts/crash-matrix.py --table              only the table, from --log
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "crash")]
+
+from crash_paths import BY_NAME, ROUTES, Route  # noqa: E402
+from crash_sweep import STEPS, Mode, Sweep, new_root, single, stairs, steps  # noqa: E402
+from crash_table import table  # noqa: E402
+
+LOG = ROOT / "build" / "crash-matrix.jsonl"
+OUT = ROOT / "docs" / "crash-matrix.md"
+LIMIT_S = 3000.0
+SAMPLE = 45
+
+
+def modes_of(text: str) -> list[Mode]:
+    """`steps:2`, `single:40`, `single:1-300`, `stairs:1-60`."""
+    kind, _, rest = text.partition(":")
+    first, _, last = rest.partition("-")
+    if not first.isdigit() or (last and not last.isdigit()) or kind not in ("steps", "single", "stairs"):
+        raise SystemExit(f"--mode {text}: write steps:N, single:N, single:N-M or stairs:N-M")
+    numbers = range(int(first), int(last or first) + 1)
+    if kind == "stairs":
+        return [stairs(numbers[0], numbers[-1])]
+    return [steps(n) if kind == "steps" else single(n) for n in numbers]
+
+
+def whole(route: Route, who: str) -> list[Mode]:
+    """Every boundary from where the world has moved on to where it moves on again; and, once for all paths, every
+    boundary of a start and of a release's planning, which is the same for all."""
+    if who == "worker":
+        return [stairs(1, 200)]
+    planning = [stairs()] if route.name == ROUTES[0].name else []
+    return planning + [steps(n) for n in range(1, STEPS + 1)]
+
+
+def main() -> int:
+    ask = argparse.ArgumentParser(description="Kill a director at every boundary of every path.")
+    ask.add_argument("--path", action="append", choices=sorted(BY_NAME), help="only this path (again for more)")
+    ask.add_argument("--mode", action="append", default=[], help="steps:N, single:N, single:N-M, stairs:N-M")
+    ask.add_argument("--who", choices=("director", "worker"), default="director")
+    ask.add_argument("--sample", action="store_true", help="a few kills of each path, for CI")
+    ask.add_argument("--docker", metavar="IMAGE", default="", help="workers and gates in containers of this image")
+    ask.add_argument("--jobs", type=int, default=6, help="runs at the same time (most of a run is waiting)")
+    ask.add_argument("--log", type=Path, default=LOG, help="where outcomes are written down")
+    ask.add_argument("--out", type=Path, default=OUT, help="the table")
+    ask.add_argument("--table", action="store_true", help="run nothing, make the table of --log")
+    ask.add_argument("--no-table", action="store_true", help="only run")
+    a = ask.parse_args()
+    if not a.table and not run(a):
+        return 1
+    if not a.no_table:
+        documents = [json.loads(line) for line in a.log.read_text().splitlines()]
+        a.out.write_text(table(documents))
+        print(f"{a.out}: {sum(len(d['kills']) for d in documents)} kills", file=sys.stderr)
+    return 0
+
+
+def run(a: argparse.Namespace) -> bool:
+    """Whether no world differed. Worlds that did are kept, and named."""
+    began, root = time.monotonic(), new_root()
+    asked = [m for text in a.mode for m in modes_of(text)]
+    routes = [BY_NAME[n] for n in a.path] if a.path else [r for r in ROUTES if not a.docker or r.in_containers]
+    wanted = {r: asked or ([steps(SAMPLE)] if a.sample else whole(r, a.who)) for r in routes}
+    bad: list[str] = []
+    a.log.parent.mkdir(parents=True, exist_ok=True)
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    def keep(d: dict[str, Any]) -> None:
+        with a.log.open("a") as f:
+            f.write(json.dumps(d) + "\n")
+        say(f"{d['route']} {d['mode']}: {len(d['kills'])} kills in {d['seconds']:.0f} s, {d['cpu_s']:.0f} s of CPU")
+        said = [f"+ {x}" for x in d["duplicates"]] + [f"- {x}" for x in d["losses"]] + [d["trouble"]]
+        if any(said):
+            bad.append(d["folder"])
+            print("\n".join(["", d["folder"], *said]), file=sys.stderr, flush=True)
+
+    sweep = Sweep(root, a.jobs, say, keep, limit_s=LIMIT_S, calm_runs=1 if a.sample else 2, image=a.docker)
+    sweep.run(wanted, a.who)
+    if not bad:
+        shutil.rmtree(root)
+    say(f"{len(bad)} worlds differ" if bad else "every world is that of a run without a crash")
+    return not bad
+
+
+if __name__ == "__main__":
+    sys.exit(main())
