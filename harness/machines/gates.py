@@ -14,6 +14,9 @@ from harness.machines.kind import Gate, Seen, known, wait
 from harness.policy import Policy
 
 
+KILLED = frozenset({None, 137, 143})  # what an engine or a stranger did to them, not they themselves
+
+
 def gate_name(policy: Policy, tree: str, prepare: str = "") -> str:
     """`gate-<hash of (tree, commands, image, prepare key)>`."""
     return f"gate-{digest([tree, list(policy.commands), policy.image, prepare])[:20]}"
@@ -42,6 +45,8 @@ def prepared(seen: Seen, name: str) -> Result[str]:
         return Err(Failure.INFRA_KILLED, "the prepare commands left no exit status")
     if job.phase != "EXITED":
         return Pass("dependencies are being prepared")
+    if job.oom or job.exit in KILLED:
+        return Err(Failure.INFRA_KILLED, "the prepare commands were killed")
     if job.exit != 0:
         return Err(Failure.CONFIG_INVALID, f"the prepare commands exited {job.exit}")
     return Ok(name)

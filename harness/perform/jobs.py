@@ -100,6 +100,8 @@ def verdict_of(status: Status, world: World) -> str:
         return "lost"
     if status.exit == 0:
         return "green"
+    if status.limit == "output":  # its own doing, and the same the next time
+        return "red"
     killed = status.oom or status.exit in KILLED
     told = (
         places.read_json(places.gate_dir(world.data, status.name) / "out" / "result.json") if killed else None
@@ -140,8 +142,12 @@ def start_prepare(e: fx.StartPrepare, world: World) -> Outcome:
     there = _runtime(world).status(e.name)
     if not isinstance(there, Ok):
         return from_result(there, world.clock.now())
-    if there.value is not None:
+    if there.value is not None and (there.value.alive or there.value.exit == 0):
         return Outcome.done({"adopted": True})
+    if there.value is not None:  # one that came to nothing makes room for the next try
+        removed = _runtime(world).remove(e.name)
+        if not isinstance(removed, Ok):
+            return from_result(removed, world.clock.now())
     folder = places.prepare_dir(world.data, e.name)
     assert world.repo is not None
     made = world.repo.checkout(folder / "tree", e.sha)

@@ -256,14 +256,32 @@ def test_dependencies_of_a_release_are_prepared_before_its_baseline() -> None:
     (prepare,) = intents(based, seen(planning(), prepare=("install",)))
     name = gates.prepare_name(replace(POLICY, prepare=("install",)), SHA)
     assert prepare == StartPrepare(name, SHA, ("install",), "img")
-    begun = director("RELEASE_PLAN", base_sha=SHA, prepare=name)
+    begun = director("RELEASE_PLAN", base_sha=SHA, prepare=name, prepare_tries=1)
     for job, expected in (
         (Status(name, "RUNNING"), "waits"),
-        (Status(name, "EXITED", 1), "waits"),
-        (Absent(name), "waits"),
+        (Status(name, "EXITED", 1), "begins StartPrepare"),
+        (Status(name, "EXITED", 137), "begins StartPrepare"),
+        (Absent(name), "begins StartPrepare"),
         (Status(name, "EXITED", 0), "begins StartGate"),
     ):
         assert said(begun, seen(planning(**{f"job/{name}": job}), prepare=("install",))) == expected
+
+
+def test_dependencies_that_failed_are_prepared_again_ever_less_often() -> None:
+    """A registry that is away for an hour must not cost the night, and must not be asked without end."""
+    name = gates.prepare_name(replace(POLICY, prepare=("install",)), SHA)
+    failed = seen(planning(**{f"job/{name}": Status(name, "EXITED", 1)}), prepare=("install",))
+    waited = {}
+    for tries in (1, 2, 5, 50):
+        begun = director("RELEASE_PLAN", base_sha=SHA, prepare=name, prepare_tries=tries)
+        for wait_s in (0, 19, 21, 41, 321, 1801):
+            at = replace(begun, changed_at=failed.now - wait_s)
+            if said(at, failed) == "begins StartPrepare":
+                waited[tries] = wait_s
+                assert note(at, failed) == {"prepare_tries": tries + 1}
+                break
+            assert why(at, failed).startswith("base_red: the prepare commands exited 1; tried")
+    assert waited == {1: 21, 2: 41, 5: 321, 50: 1801}
 
 
 @pytest.mark.parametrize(

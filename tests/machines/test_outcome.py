@@ -58,6 +58,14 @@ TABLE = [
     (Ended(exit=143, asked="timeout", engine_changed=True), "failed", "timeout", "agent", ""),
     (Ended(exit=143, deadline_passed=True), "failed", "timeout", "agent", ""),
     (Ended(exit=143, oom=True), "failed", "oom", "infra", ""),
+    # Three limits of the runtime; idle is `asked="stalled"` above.
+    (Ended(exit=143, flooded=True), "failed", "agent_failed", "agent", ""),
+    (Ended(exit=137, flooded=True), "failed", "agent_failed", "agent", ""),
+    (Ended(exit=0, flooded=True), "failed", "agent_failed", "agent", ""),
+    (Ended(exit=143, flooded=True, final="DONE"), "done", "", "", "143"),
+    (Ended(exit=143, flooded=True, asked="stop"), "stopped", "", "", ""),
+    (Ended(exit=130, deadline_passed=True), "failed", "timeout", "agent", ""),
+    (Ended(exit=143, deadline_passed=True, engine_changed=True), "infra", "infra_engine", "nobody", ""),
     # Memory, and a worker that survived it.
     (Ended(exit=0, oom=True), "done", "", "", "memory"),
     (Ended(exit=0, oom=True, final="DONE"), "done", "", "", "memory"),
@@ -133,6 +141,7 @@ ends = st.builds(
     lost=st.booleans(),
     asked=st.sampled_from(["", "stop", "kill", "timeout", "stalled", "upgrade", "nonsense"]),
     deadline_passed=st.booleans(),
+    flooded=st.booleans(),
     final=st.sampled_from(["", "DONE", "BLOCKED", "CODE"]),
     failure=st.sampled_from(["", "conflict", "oom", "nonsense"]),
 )

@@ -119,6 +119,21 @@ def test_the_agents_run(run: Any, tree: Any, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("run", "failure", "word"),
+    [
+        (Run("run-7", True, started_at=NOW - 1201), Failure.AGENT_STALLED, "no progress for 1201 s"),
+        (replace(ran("interrupted", 143), limit="wall"), Failure.TIMEOUT, "longer than it may"),
+        (replace(ran("interrupted", 143), limit="output"), Failure.AGENT_FAILED, "OUTPUT_LIMIT"),
+        (replace(ran("done", 0), limit="output"), Failure.AGENT_FAILED, "OUTPUT_LIMIT"),
+        (ran("interrupted", 143), Failure.INFRA_KILLED, "interrupted"),
+    ],
+)
+def test_each_limit_has_a_reason_of_its_own(run: Run, failure: Failure, word: str) -> None:
+    told = note(worker("CODE"), seen({RUN: run, "tree": DIRTY}))
+    assert told["failure"] == failure and word in told["detail"]
+
+
+@pytest.mark.parametrize(
     ("status", "failure"),
     [
         ("rate_limited", Failure.AGENT_RATE_LIMITED),
@@ -206,6 +221,10 @@ def test_what_hangs_is_ended_before_anything_else_begins() -> None:
         (Run("run-7", False, 0, commands_run=0), "needs_human -> BLOCKED"),
         (Run("run-7", False, lost=True), "retryable -> RETRY_WAIT"),
         (Run("run-7", False, None, commands_run=1), "retryable -> RETRY_WAIT"),
+        # Killed before it said anything: nobody knows what the commands would have come to.
+        (Run("run-7", False, 137), "retryable -> RETRY_WAIT"),
+        (Run("run-7", False, 143, limit="output"), "retryable -> RETRY_WAIT"),
+        (Run("run-7", False, 143, limit="wall"), "retryable -> RETRY_WAIT"),
     ],
 )
 def test_validation(run: Any, expected: str) -> None:

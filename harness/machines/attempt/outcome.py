@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from harness.failures import Counter, Failure, rule
 
 DONE, BLOCKED = "DONE", "BLOCKED"
+# Three limits, three reasons: agent_stalled when it shows no progress, timeout when its time is up, and this one.
+OUTPUT_LIMIT = "OUTPUT_LIMIT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class Ended:
     `exit` is None when nobody knows; `lost` says that the container itself is gone or broken.
     `engine_changed`: the engine restarted since the start. `asked` is what we asked of it last: stop, kill,
     timeout, stalled, upgrade, or nothing. `final` is the worker's last reported state when that was final,
-    DONE or BLOCKED, and `failure` the class that it gave for being blocked.
+    DONE or BLOCKED, and `failure` the class that it gave for being blocked. `deadline_passed`: its time was
+    over when it ended; `flooded`: the runtime ended it because of its output.
     """
 
     exit: int | None = None
@@ -31,6 +34,7 @@ class Ended:
     lost: bool = False
     asked: str = ""
     deadline_passed: bool = False
+    flooded: bool = False
     final: str = ""
     failure: str = ""
 
@@ -62,6 +66,7 @@ class Row:
     oom: bool | None = None
     changed: bool | None = None
     deadline: bool | None = None
+    flooded: bool | None = None
     asked: frozenset[str] | None = None
     final: str | None = None
 
@@ -71,6 +76,7 @@ class Row:
             and (self.oom is None or self.oom == seen.oom)
             and (self.changed is None or self.changed == seen.engine_changed)
             and (self.deadline is None or self.deadline == seen.deadline_passed)
+            and (self.flooded is None or self.flooded == seen.flooded)
             and (self.asked is None or seen.asked in self.asked)
             and (self.final is None or self.final == seen.final)
         )
@@ -105,6 +111,8 @@ ROWS: tuple[Row, ...] = (
     Row("failed", F.TIMEOUT, "its time was up", MEMORY, oom=True, asked=frozenset({"timeout"})),
     Row("failed", F.TIMEOUT, "its time was up", asked=frozenset({"timeout"})),
     Row("failed", F.AGENT_STALLED, "it showed no sign of life", asked=frozenset({"stalled"})),
+    # The runtime ended it for its output, politely or not.
+    Row("failed", F.AGENT_FAILED, f"{OUTPUT_LIMIT}: it wrote more output than it may", flooded=True),
     # Codes of the worker's contract.
     Row("upgrade", "", "it wants to go on in the new image", code=_codes(75)),
     Row("upgrade", "", "it ended for the new image", asked=frozenset({"upgrade"}), code=_codes(0, 143)),
@@ -124,7 +132,7 @@ ROWS: tuple[Row, ...] = (
     # The engine went away and took it along (143 on a graceful stop, 137 or 143 after a crash).
     Row("infra", F.INFRA_ENGINE, "the engine restarted", counter=Counter.NOBODY, code=KILLED, changed=True),
     Row("failed", F.OOM, "it ended with {code} after the memory limit was reached", oom=True),
-    Row("failed", F.TIMEOUT, "its time was up", code=KILLED, deadline=True),
+    Row("failed", F.TIMEOUT, "its time was up", code=KILLED | SIGNALLED, deadline=True),
     # Nobody of ours.
     Row("infra", F.INFRA_KILLED, "killed by signal {signal}, and nobody asked for it", code=SIGNALLED),
     Row("infra", F.INFRA_KILLED, "its container is gone, and nobody asked for it", code=_codes(None)),

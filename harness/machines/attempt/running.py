@@ -93,6 +93,8 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
             engine_changed=bool(d.engine and status.engine and status.engine != d.engine),
             lost=gone or status.phase != "EXITED",
             asked=d.asked_stop,
+            deadline_passed=_late(item, seen, status),
+            flooded=status.limit == "output",
             final=here.final if here else "",
             failure=here.failure if here else "",
         )
@@ -115,6 +117,11 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
         detail=detail,
         **note,
     )
+
+
+def _late(item: Item[Attempt], seen: Seen, status: Status) -> bool:
+    """Whether its time had passed when it ended. What ended at an unknown time gets the benefit of the doubt."""
+    return status.limit == "wall" or (status.finished_at or 0.0) - item.entered_at > seen.policy.worker_wall_s
 
 
 def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:

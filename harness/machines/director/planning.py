@@ -23,6 +23,8 @@ from harness.policy import Policy
 
 PLAN_NEEDS = ("candidates", "entries", "slots", "lane", "controls", "disk", "releases")
 BOOT_NEEDS = ("repository", "image", "preflight", "refs", "default", "ours", *PLAN_NEEDS)
+AGAIN_S = 10.0
+AGAIN_LIMIT_S = 1800.0
 PARTS = ("working", "needs-you", "deferred", "review")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
@@ -101,7 +103,7 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     tree = seen[f"tree/{sha}"]
     if not known(tree):
         return wait("reading the tree", tree)
-    unready = _prepare(d, seen, sha)
+    unready = _prepare(item, seen, sha)
     if unready is not None:
         return unready
     name = gates.gate_name(p, tree, d.prepare)
@@ -123,17 +125,29 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
     return _open(item, seen, refs, default, sha, name)
 
 
-def _prepare(d: Director, seen: Seen, sha: str) -> Watch | None:
+def _prepare(item: Item[Director], seen: Seen, sha: str) -> Watch | None:
     """Dependencies of the planned release, made before anything else runs; None when they are there."""
-    p = seen.policy
+    d, p = item.data, seen.policy
     name = gates.prepare_name(p, sha)
     if d.prepare != name:
         begun = (StartPrepare(name, sha, p.prepare, p.image),) if name else ()
-        return stay(*begun, why="dependencies are prepared" if name else "nothing to prepare", prepare=name)
+        why = "dependencies are prepared" if name else "nothing to prepare"
+        return stay(*begun, why=why, prepare=name, prepare_tries=1)
     ready = gates.prepared(seen, name)
     if isinstance(ready, Err):
-        return Pass(f"base_red: {ready.detail}")
+        return _again(item, seen, ready, StartPrepare(name, sha, p.prepare, p.image))
     return ready if isinstance(ready, Pass) else None
+
+
+def _again(item: Item[Director], seen: Seen, failed: Err, start: StartPrepare) -> Watch:
+    """An engine that restarted or a registry that was away is no property of the base: it is tried again, ever
+    less often, for as long as the branch stays where it is."""
+    tries = item.data.prepare_tries
+    wait_s = min(AGAIN_S * 2 ** min(tries, 20), AGAIN_LIMIT_S)
+    if seen.now - item.changed_at < wait_s:
+        what = "" if failed.failure == Failure.INFRA_KILLED else "base_red: "
+        return Pass(f"{what}{failed.detail}; tried {tries} times, again within {int(wait_s)} s")
+    return stay(start, why=f"{failed.detail}: try {tries + 1}", prepare_tries=tries + 1)
 
 
 def _open(

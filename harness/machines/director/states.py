@@ -57,6 +57,7 @@ class Director:
     release: str = ""
     gate: str = ""
     prepare: str = ""
+    prepare_tries: int = 0
     base_sha: str = ""
     announced: tuple[str, ...] = ()
     cooldown_until: float = 0.0

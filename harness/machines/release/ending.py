@@ -129,7 +129,7 @@ def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
     mine = landed_in(item.id, entries)
     landed = tuple(e for e in mine if e.issue in d.landed)
     left, others = tuple(e for e in mine if e.issue not in d.landed), not_in(item.id, entries)
-    old = [r.data.branch for r in seen["releases"] if r.state == "PUBLISHED"][-OLD_BRANCHES:]
+    old = [_branch(r.data) for r in seen["releases"] if r.state == "PUBLISHED"][-OLD_BRANCHES:]
     record = f"{item.id} #{item.seq} sha256:{item.head}"
     return (
         PublishRelease(
@@ -143,11 +143,16 @@ def begin_publishing(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
         *(EditPull(e.pull, base=d.base) for e in others if e.pull and e.state not in ("BLOCKED", "DEFERRED")),
         *(DeleteBranch(f"{p.branch_prefix}/{e.issue}", e.head) for e in landed),
         *((DeleteBranch(f"{p.branch_prefix}/release-{d.version}", ""),) if d.resolves else ()),
-        *(DeleteBranch(b, "") for b in _unused((*others, *left), (*old, d.branch))),
+        *_unused((*others, *left), (*old, _branch(d))),
     )
 
 
-def _unused(others: tuple[Entry, ...], branches: tuple[str, ...]) -> tuple[str, ...]:
+def _branch(d: Release) -> DeleteBranch:
+    """What a person pushed to it after the merge is left alone."""
+    return DeleteBranch(d.branch, d.carried or d.tip)
+
+
+def _unused(others: tuple[Entry, ...], branches: tuple[DeleteBranch, ...]) -> tuple[DeleteBranch, ...]:
     """A worker that is carried over still fetches the branch that it began on: while there is one, release
     branches stay, and the next release takes them away."""
     return () if any(e.state in ACTIVE or e.landed_in for e in others) else branches

@@ -7,6 +7,7 @@ from harness.core.result import Err, Pass
 from harness.domain import AgentResult, Run
 from harness.effects import Effect, Request, StartAgent
 from harness.failures import Failure
+from harness.machines.attempt.outcome import OUTPUT_LIMIT
 from harness.machines.kind import Seen, Watch, known, ok, stay, wait
 from harness.machines.worker.states import E, Worker, run_id
 
@@ -35,6 +36,8 @@ def watch(item: Item[Worker], seen: Seen) -> Watch:
         return wait("looking at the agent", run)
     if run.running:
         return _still(run, seen)
+    if run.limit:
+        return over(run, "the agent")
     if run.lost or run.result is None:
         return Err(Failure.INFRA_KILLED, "the agent left no exit status")
     return _ended(item, seen, run, run.result)
@@ -47,6 +50,14 @@ def _still(run: Run, seen: Seen) -> Watch:
         last = run.log_tail.strip().splitlines()[-1:] or ["nothing at all"]
         return Err(Failure.AGENT_STALLED, f"no progress for {int(quiet_s)} s; its last line: {last[0][:200]}")
     return Pass("the agent is working")
+
+
+def over(run: Run, who: str) -> Err:
+    """What was ended for a limit of its own: the limit is the reason, whatever its last words were."""
+    if run.limit == "wall":
+        return Err(Failure.TIMEOUT, f"{who} ran for longer than it may")
+    text = f"{OUTPUT_LIMIT}: {who} wrote {run.output_bytes} bytes of output, more than it may"
+    return Err(Failure.AGENT_FAILED, text)
 
 
 def _ended(item: Item[Worker], seen: Seen, run: Run, result: AgentResult) -> Watch:
@@ -68,6 +79,9 @@ def _ended(item: Item[Worker], seen: Seen, run: Run, result: AgentResult) -> Wat
     tree = seen["tree"]
     if not known(tree) or tree.seen_at < run.seen_at:
         return wait("looking at what the agent changed", tree)
+    if tree.broken:
+        text = f"the agent damaged its clone's own .git, and nothing can be taken from it ({tree.broken})"
+        return Err(Failure.POLICY_VIOLATION, text)
     if not tree.dirty and not tree.ahead:
         return Err(Failure.AGENT_NO_CHANGES, result.message[:500])
     why = f"exited {run.exit}, {tree.dirty} files changed, {result.tokens_in + result.tokens_out} tokens"

@@ -10,7 +10,9 @@ from harness.core.result import Err, Pass
 from harness.domain import Run
 from harness.effects import Effect, StartValidation
 from harness.failures import Failure
+from harness.machines.attempt.outcome import SIGNALLED
 from harness.machines.kind import Seen, Watch, known, ok, wait
+from harness.machines.worker.code import over
 from harness.machines.worker.states import E, Worker, run_id
 
 
@@ -24,7 +26,9 @@ def watch(item: Item[Worker], seen: Seen) -> Watch:
         return wait("looking at the validation", run)
     if run.running:
         return Pass("validation is running")
-    if run.lost or run.exit is None:
+    if run.limit:
+        return over(run, "the validation")
+    if run.lost or run.exit is None or (run.exit in SIGNALLED and not run.commands_run):
         return Err(Failure.INFRA_KILLED, "the validation left no exit status")
     if run.commands_run == 0:
         return Err(Failure.VALIDATION_MISSING, "nothing was validated")
