@@ -129,7 +129,7 @@ class Loop:
     """All machines of one process. `items` are folded at the start and after every record of ours.
 
     `after` is called after each pass (feeding the watchdog, answering workers); `ended(loop)` says when to
-    stop.
+    stop. `slowest_s` is the longest that one step of any of these held the loop's thread.
     """
 
     ticker: Ticker
@@ -167,7 +167,7 @@ class Loop:
             item = self.items[name]
             began = time.perf_counter()
             new = self._tick(item)
-            self.slowest_s = max(self.slowest_s, time.perf_counter() - began)
+            self._held(began)
             self.ticks += 1
             if new is not item:
                 moved = True
@@ -177,8 +177,14 @@ class Loop:
                 self.items[opened.id] = opened
                 self.report(opened.id, opened, "opened")
             self.ticker.opened.clear()
+        began = time.perf_counter()
         self.after(self)
+        self._held(began)
         return moved
+
+    def _held(self, since: float) -> None:
+        """The loop's thread was held by one step since then: a tick, or what is done between passes."""
+        self.slowest_s = max(self.slowest_s, time.perf_counter() - since)
 
     def _tick(self, item: Item[Any]) -> Item[Any]:
         try:
@@ -214,7 +220,13 @@ class Loop:
 
     def run(self, ended: Callable[[Loop], bool]) -> None:
         """Until `ended` says so. Waits at most `IDLE_WAIT_S` between passes that moved nothing."""
-        while not ended(self):
+        while not self._over(ended):
             self.wake.clear()
             if not self.turn():
                 self.wake.wait(IDLE_WAIT_S)
+
+    def _over(self, ended: Callable[[Loop], bool]) -> bool:
+        began = time.perf_counter()
+        over = ended(self)
+        self._held(began)
+        return over

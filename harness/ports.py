@@ -337,7 +337,8 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Everything outside. Only looks and perform are handed it; `policy` answers the policy in force."""
+    """Everything outside. Only looks and perform are handed it; `policy` answers the policy in force.
+    `on_refs` is told of the forge's refs before any machine is; the machines hear of them once it is done."""
 
     clock: Clock
     store: Store
@@ -365,3 +366,4 @@ class World:
     gaps: Callable[[], int] = int
     memo: dict[str, tuple[float, Any]] = field(default_factory=dict)
     redact: Callable[[str], str] = str
+    on_refs: Callable[[Mapping[str, str]], Result[None]] | None = None

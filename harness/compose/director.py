@@ -7,7 +7,6 @@ write nowhere.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -47,7 +46,7 @@ from harness.compose.retention import EVERY_S, Keeper
 from harness.compose.runtimes import image_of, pick_runtime, tools_of
 from harness.config.models import Config
 from harness.core.redact import Redactor
-from harness.core.result import Ok
+from harness.core.result import Ok, Result
 from harness.domain import Imported, Limited, News
 from harness.gateway.server import Gateway
 from harness.looks import Looks, Own
@@ -160,6 +159,7 @@ def _start(
     epoch, began = take_epoch(store, repo, clock, dry)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
+        on_refs=lambda refs: _repository_file(world, force, refs),
         forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime,
         gateway=gateway,
         archive=Archive(audits, data, store, clock, redactor.data, lambda: caps_of(force.config)),
@@ -231,9 +231,7 @@ def _loop(
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)
         _newest_image(running, force, looks.see(loop.items[running.machine], "image"))
-        refs = looks.kept.get("refs")
-        if refs is not None and isinstance(refs.value, Mapping):
-            _repository_file(world, force, refs.value)
+        force.take()
         sweep(loop.items)
 
     return Loop(ticker, items, wake, after=after, report=report)
@@ -247,24 +245,13 @@ def _newest_image(running: Running, force: InForce, image: Any) -> None:
         running.world.gateway.publish(replace(running.gateway.board.news, image=image))
 
 
-def _repository_file(world: World, force: InForce, refs: Mapping[str, str]) -> None:
+def _repository_file(world: World, force: InForce, refs: Mapping[str, str]) -> Result[None]:
     """The trusted base's own `.harness.toml`, read again when the default branch moved."""
-    from harness.config.errors import ConfigError
-
     repository = world.memo.get("repository")
-    tip = refs.get(f"refs/heads/{repository[1].default_branch}", "") if repository else ""
-    if not tip or world.memo.get("repository-file", (0.0, ""))[1] == tip or world.repo is None:
-        return
-    found = world.repo.read_file(tip, ".harness.toml")
-    if isinstance(found, Ok):
-        world.memo["repository-file"] = (0.0, tip)
-        try:
-            force.use_repository((found.value or b"").decode("utf-8", "replace"))
-        except ConfigError as e:
-            print(
-                f"harness: .harness.toml at {tip[:12]}: {e}; the last good one stays in force",
-                file=sys.stderr,
-            )
+    if repository is None or world.repo is None:
+        return Ok(None)
+    branch = repository[1].default_branch
+    return force.look(world.repo, branch, refs.get(f"refs/heads/{branch}", ""))
 
 
 def limited(governor: Governor) -> tuple[Limited, ...]:
@@ -290,6 +277,7 @@ def status_of(box: list[Running]) -> Mapping[str, Any]:
     return {
         "ok": not trouble, "state": item.state if item else "starting", "epoch": running.world.epoch,
         "trouble": trouble, "limited": waits, "slowest_tick_s": round(running.loop.slowest_s, 3),
+        "ticks": running.loop.ticks,
         "machines": {k: i.state for k, i in list(running.loop.items.items())},
     }  # fmt: skip
 

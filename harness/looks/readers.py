@@ -165,9 +165,11 @@ def _default(world: World, _: str) -> Result[Any]:
 
 def _refs(world: World, _: str) -> Result[Any]:
     assert world.repo is not None
-    return world.repo.remote_refs().map(
+    found = world.repo.remote_refs().map(
         lambda refs: {k: v for k, v in refs.items() if not k.startswith("refs/pull/")}
     )
+    told = world.on_refs
+    return found if told is None else found.bind(lambda refs: told(refs).map(lambda _: refs))
 
 
 def _tree(world: World, sha: str) -> Result[Any]:
