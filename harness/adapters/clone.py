@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from harness.adapters.git.limits import GitLimits
+from harness.adapters.git.locks import free_clone
 from harness.core.result import Err, Ok, Result
 from harness.domain import WorkTree
 from harness.failures import Failure
 
 TIMEOUT_S = 120.0
 STDERR_CHARS = 2000
+# So many looks in a row that git refused: it is not a moment's state, the clone is broken.
+BROKEN_LOOKS = 3
+LARGEST = 3
 FLAGS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0", "-c",
     "maintenance.auto=false", "-c", "commit.gpgSign=false", "-c", "core.quotePath=false", "-c",
@@ -32,6 +38,10 @@ OURS = (
 )
 
 
+_INDEX = re.compile(r"index file (?:smaller|corrupt|open|signature)|bad (?:index|signature)|index uses")
+_NESTED = re.compile(r"'([^'\n]+?)/?' does not have a commit checked out")
+
+
 class GitFailed(Exception):
     """git ended with an error; the text is its own, short."""
 
@@ -39,8 +49,13 @@ class GitFailed(Exception):
 class WorkClone:
     """`url` answers where the director's mirror can be fetched from (through the gateway), or nothing."""
 
-    def __init__(self, folder: Path, audit: Path, branch: str, home: Path, url: Callable[[], str]) -> None:
+    def __init__(
+        self, folder: Path, audit: Path, branch: str, home: Path, url: Callable[[], str],
+        limit_bytes: int = GitLimits().max_bundle_bytes,
+    ) -> None:  # fmt: skip
         self.folder, self.audit, self.branch, self.url = folder, audit, branch, url
+        self._limit_bytes = limit_bytes
+        self._refused = 0
         self._env = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "HOME": str(home),
@@ -49,6 +64,8 @@ class WorkClone:
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
+            # Without its own .git a clone is none: a repository that lies around it is somebody else's.
+            "GIT_CEILING_DIRECTORIES": os.path.realpath(folder.parent),
             "GIT_CONFIG_COUNT": "1",
             "GIT_CONFIG_KEY_0": "safe.directory",
             "GIT_CONFIG_VALUE_0": str(folder),
@@ -141,6 +158,27 @@ class WorkClone:
             self._git("symbolic-ref", "HEAD", f"refs/heads/{self.branch}")
 
     def look(self, base_sha: str) -> Result[WorkTree]:
+        """What is in the clone. An agent may have left it such that git refuses: after a few looks that is an
+        answer, since waiting would not mend it."""
+        found = self._look(base_sha)
+        refused = isinstance(found, Err) and " exited 128: " in found.detail
+        self._refused = self._refused + 1 if refused else 0
+        if isinstance(found, Err) and self._refused >= BROKEN_LOOKS:
+            if _INDEX.search(found.detail) and self._renew_index():
+                return self._look(base_sha)
+            return Ok(WorkTree("", base_sha, 0, broken=found.detail.splitlines()[0][:300]))
+        return found
+
+    def _renew_index(self) -> bool:
+        """An index that was cut off when its writer died says nothing that the files do not say too."""
+        try:
+            (self.folder / ".git" / "index").unlink()
+            self._git("read-tree", "HEAD")
+        except (GitFailed, OSError):
+            return False
+        return True
+
+    def _look(self, base_sha: str) -> Result[WorkTree]:
         try:
             dirty = self._dirty()
             git_dir = self.folder / ".git"
@@ -167,6 +205,7 @@ class WorkClone:
             for k, v in (("NAME", name), ("EMAIL", mail), ("DATE", when))
         }
         try:
+            free_clone(self.folder)
             self._on_branch()
             self._git("add", "--all", "--", ".", *OURS)
             staged = self._git("diff", "--cached", "--name-only", "-z")
@@ -185,15 +224,34 @@ class WorkClone:
             )
             return Ok({"sha": sha, "changed": not same})
         except GitFailed as e:
-            return Err(Failure.AGENT_FAILED, str(e))
+            nested = _NESTED.search(str(e))
+            if nested is None:
+                return Err(Failure.AGENT_FAILED, str(e))
+            text = f"{nested[1]} is a repository of its own, not a submodule: remove its .git folder"
+            return Err(Failure.POLICY_VIOLATION, f"NESTED_REPO: {text}")
 
     def bundle(self, sha: str, base_sha: str) -> Result[Path]:
         path = self.audit / "work.bundle"
         try:
             self._git("bundle", "create", "--quiet", str(path), f"refs/heads/{self.branch}", f"^{base_sha}")
+            size, limit = path.stat().st_size, self._limit_bytes
+            if size > limit:
+                text = f"FILE_TOO_LARGE: the work has {size} bytes, more than {limit}; the largest files: "
+                return Err(Failure.POLICY_VIOLATION, text + ", ".join(self._largest(base_sha)))
         except GitFailed as e:
             return Err(Failure.AGENT_FAILED, str(e))
         return Ok(path)
+
+    def _largest(self, base_sha: str) -> list[str]:
+        """The largest files of the whole range, also of those that a later commit removed."""
+        listed = self._git("rev-list", "--objects", f"refs/heads/{self.branch}", f"^{base_sha}")
+        rows = self._git("cat-file", "--batch-check=%(objecttype) %(objectsize) %(rest)", input=listed)
+        sizes = []
+        for row in rows.decode("utf-8", "replace").splitlines():
+            kind, size, name = (*row.split(" ", 2), "", "")[:3]
+            if kind == "blob":
+                sizes.append((int(size), name))
+        return [f"{name} ({size} bytes)" for size, name in sorted(sizes, reverse=True)[:LARGEST]]
 
     def save(self, name: str, base_sha: str) -> Result[Mapping[str, Any]]:
         """Everything that is not in the base, committed or not, as a patch and as a bundle,
@@ -207,6 +265,7 @@ class WorkClone:
             for k, v in (("NAME", "harness"), ("EMAIL", "harness@localhost"))
         }
         try:
+            free_clone(self.folder)
             self._git("read-tree", "HEAD", env=index)
             self._git("add", "--all", "--", ".", *OURS, env=index)
             tree = self._text("write-tree", env=index)

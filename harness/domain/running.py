@@ -87,7 +87,8 @@ class Status:
 
     `phase` is PENDING, RUNNING, EXITED, LOST or REJECTED. `exit` is None unless EXITED and known; `signal`
     is set where the runtime knows that a signal ended it. `engine` identifies the engine's current life:
-    another value than at the start means that the engine restarted in between.
+    another value than at the start means that the engine restarted in between. `limit` is wall or output where the
+    runtime ended the job because it had reached that limit.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Status:
     progress_at: float = 0.0
     detail: str = ""
     seen_at: float = 0.0
+    limit: str = ""
 
     @property
     def alive(self) -> bool:
@@ -130,7 +132,8 @@ class AgentResult:
 class Run:
     """An agent's or a validation's run inside the worker, as last looked at.
 
-    `exit` is None while it runs; `lost` says that it ended and left no exit status."""
+    `exit` is None while it runs; `lost` says that it ended and left no exit status.
+    `limit` is wall or output where it was ended because it had reached that."""
 
     name: str
     running: bool
@@ -146,12 +149,13 @@ class Run:
     gaps: int = 0
     seen_at: float = 0.0
     result: AgentResult | None = None
+    limit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
     """The worker's clone: `dirty` counts changed paths; `changed` names some;
-    `merging` says that git is in the middle of something."""
+    `merging` says that git is in the middle of something, `broken` in git's words that it is none any more."""
 
     head: str
     base: str
@@ -160,6 +164,7 @@ class WorkTree:
     ahead: int = 0
     merging: bool = False
     seen_at: float = 0.0
+    broken: str = ""
 
 
 @dataclass(frozen=True, slots=True)

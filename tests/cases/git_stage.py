@@ -9,17 +9,24 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from demo_world import Stage, bare_of, git
 from director_world import World
-from git_world import Files, Origin
+from git_world import CLEAN, Files, Origin, text
 
+from harness.adapters.clone import WorkClone
 from harness.adapters.git import GitRepo
+from harness.compose.director import screened
 from harness.config.models import Config
 from harness.config.reader import load
-from harness.core.result import Ok
+from harness.core.redact import Redactor
+from harness.core.result import Err, Ok, Result
+from harness.domain import Imported
+from harness.policy import Policy
+from harness.ports import Screened
 
 QUICK = {
     "director": {"max_workers": 6, "max_retries": 1, "max_attempts": 1, "max_infra_retries": 1},
@@ -115,3 +122,53 @@ class Place:
         )  # fmt: skip
         assert made.prepare() == Ok(None)
         return made
+
+
+BASE = {"README.md": "widget\n", "src/app.py": "one\n", "docs/guide.md": "guide\n"}
+
+
+@dataclass
+class Delivery:
+    """The way of an agent's work: what the worker committed, and what the director took of it."""
+
+    place: Place
+    clone: WorkClone
+    folder: Path
+    committed: Result[Any]
+    imported: Result[Imported] | None = None
+    screened: Screened | None = None
+
+    @property
+    def refused(self) -> str:
+        """Why it stops, wherever it does; empty when it would be pushed."""
+        for result in (self.committed, self.imported):
+            if isinstance(result, Err):
+                return result.detail
+        return self.screened.blocked if self.screened else "nothing was taken over"
+
+    def git(self, *args: str) -> str:
+        return text(*args, cwd=self.folder)
+
+
+def deliver(
+    root: Path, script: str, files: Files | None = None, place: Place | None = None, **more: Any
+) -> Delivery:
+    """An agent (a shell script) works in a clone; the worker commits, the director imports and screens."""
+    place = place or Place(root, files or BASE)
+    number = len(list(place.data.glob("clones/*.owner.json"))) + 1
+    folder = place.data / "clones" / f"{number}.1"
+    assert place.repo.clone(folder, place.tip, f"agent/{number}", "main") == Ok(None)
+    done = subprocess.run(["sh", "-ec", script], cwd=folder, env=CLEAN, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    (root / f"audit-{number}").mkdir()
+    clone = WorkClone(folder, root / f"audit-{number}", f"agent/{number}", root, lambda: "", **more)
+    committed = clone.commit("work\n", ("harness", "harness@localhost"), 1_700_000_000.0, place.tip)
+    made = Delivery(place, clone, folder, committed)
+    if isinstance(committed, Ok) and committed.value["changed"]:
+        sha = committed.value["sha"]
+        made.imported = clone.bundle(sha, place.tip).bind(
+            lambda bundle: place.repo.import_bundle(bundle, sha, place.tip)
+        )
+        if isinstance(made.imported, Ok):
+            made.screened = screened(made.imported.value, Policy(), place.repo, Redactor())
+    return made

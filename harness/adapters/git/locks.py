@@ -97,6 +97,36 @@ def heal_clone(folder: Path) -> bool:
     return True
 
 
+def free_clone(folder: Path) -> tuple[Path, ...]:
+    """Remove the lock files of a clone whose agent has ended, however young: whoever made them was killed.
+    Only where no git works there and nobody holds one of them open. Answers which."""
+    locks = tuple(_locks(folder / ".git"))
+    if not locks or _git_works(os.path.realpath(folder)):
+        return ()
+    for lock in locks:
+        _remove(lock)
+    return locks
+
+
+def _git_works(root: str) -> bool:
+    """Whether a live git has its current folder in `root`, or anybody one of its lock files open."""
+    if not os.path.isdir("/proc/self/fd"):
+        return True
+    for pid in (p for p in os.listdir("/proc") if p.isdigit()):
+        base = f"/proc/{pid}"
+        try:
+            with open(f"{base}/comm", "rb") as f:
+                git = f.read(64).startswith(b"git")
+            held = [os.readlink(f"{base}/fd/{fd}") for fd in os.listdir(f"{base}/fd")]
+        except OSError:
+            continue  # it has ended, or is another user's, who cannot write here
+        if git and _inside(f"{base}/cwd", root):
+            return True
+        if any(target.startswith(root + os.sep) and target.endswith(".lock") for target in held):
+            return True
+    return False
+
+
 def _locks(repository: Path) -> Iterator[Path]:
     yield from repository.glob("*.lock")
     for part in ("refs", "objects/info", "objects/pack"):
