@@ -13,7 +13,6 @@ from harness.failures import Failure
 from harness.machines.kind import Gate, Seen, known, wait
 from harness.policy import Policy
 
-
 KILLED = frozenset({None, 137, 143})  # what an engine or a stranger did to them, not they themselves
 
 

@@ -61,7 +61,6 @@ OURS = reply(5, "bot", "Working", name="status", instance="t", ours=True)
 @pytest.mark.parametrize(
     ("replies", "expected"),
     [
-        ((), "waits"),
         ((OURS,), "claim_held -> ATTEMPTING"),
         ((reply(3, "eve", "status", name="status", instance="evil"), OURS), "claim_held -> ATTEMPTING"),
         ((reply(3, "bob", "s", name="status", instance="b", trusted=True), OURS), "claim_lost -> GONE"),
@@ -93,6 +92,26 @@ def test_the_text_is_frozen_when_the_claim_is_held() -> None:
     )
     text = note(ticket("CLAIMING"), seen(world(**{"replies/12": said_more})))["text"]
     assert text == "# Add it\n\nPlease.\n\n## Comment by ada\n\nAnd a test."
+
+
+def test_a_claim_that_a_person_deleted_is_made_again_once() -> None:
+    """A claim that is never to be seen must not hold its issue for ever, nor fight with whoever removed it."""
+    empty = seen(world(**{"replies/12": ()}))
+    claim = done(Comment(12, "status", "Claimed"), {})
+    fresh = replace(ticket("CLAIMING", claim), changed_at=NOW - 5.0)
+    assert said(fresh, empty) == "waits"
+    gone = replace(fresh, changed_at=NOW - 60.0)
+    assert said(gone, empty) == "begins Comment"
+    twice = replace(ticket("CLAIMING", claim, claim), changed_at=NOW - 60.0)
+    assert said(twice, empty) == "claim_lost -> GONE"
+    assert note(twice, empty)["detail"] == "a person deleted our claim"
+
+
+def test_a_locked_issue_is_given_back_with_the_reason() -> None:
+    locked = world(**{"replies/12": ()})
+    locked["issue/12"] = replace(locked["issue/12"], locked=True)
+    assert said(ticket("CLAIMING"), seen(locked)) == "claim_lost -> GONE"
+    assert note(ticket("CLAIMING"), seen(locked))["detail"] == "the conversation is locked"
 
 
 # ---------------------------------------------------------------- ATTEMPTING: where and when
@@ -660,3 +679,14 @@ def test_a_cancelled_issue_loses_its_label_so_that_it_is_not_taken_again() -> No
 def test_what_follows_when_an_effect_failed_for_good(state: str, failure: Failure, expected: str) -> None:
     broken = failed(Label(12), failure, "it would not")
     assert said(ticket(state, broken), seen(world())) == expected
+
+
+def test_a_ticket_whose_attempts_all_asked_says_so() -> None:
+    """Nothing failed, so no class of failure is there to explain it: the questions are."""
+    answers = tuple(
+        {"question": "Which?", "answer": "This.", "by": "ada"} for _ in range(POLICY.max_attempts)
+    )
+    it = ticket("ATTEMPTING", attempts=POLICY.max_attempts, answers=answers, question="Which of the two?")
+    assert said(it, seen(free())) == "given_up -> DEFERRED"
+    given = note(it, seen(free()))
+    assert given["failure"] == "question" and given["detail"].endswith("the last was: Which of the two?")

@@ -43,12 +43,19 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     return _judge(item, seen, peer.data)
 
 
+def _unanswered(d: Ticket) -> dict[str, str]:
+    """No attempt failed, and none came to an end either: each one asked."""
+    asked = f"{d.attempts} attempts ended with a question; {len(d.answers)} were answered, the last was: "
+    return {"failure": str(Failure.QUESTION), "detail": asked + d.question[:2000]}
+
+
 def _spawn(item: Item[Ticket], seen: Seen) -> Watch:
     d, p = item.data, seen.policy
     spent = _spent(d.counters, p)
     if d.attempts and (spent or d.attempts >= p.max_attempts):
-        text = explain(d.failure, d.detail)
-        return ok(E.GIVEN_UP, f"{text[:300]} ({spent or 'attempts'} used up)")
+        why = {"failure": d.failure, "detail": d.detail} if d.failure else _unanswered(d)
+        text = explain(why["failure"], why["detail"])
+        return ok(E.GIVEN_UP, f"{text[:300]} ({spent or 'attempts'} used up)", **why)
     if d.failure == Failure.GONE:
         return ok(E.NEEDS_PERSON, d.detail)
     if d.unfilled and not d.answers:

@@ -11,12 +11,15 @@ from harness.core.journal import digest
 from harness.domain import Gone, Issue, Reply
 from harness.effects import Comment, Effect, Label
 from harness.failures import Failure
-from harness.machines.kind import Seen, Watch, known, ok, wait
+from harness.machines.kind import Seen, Watch, known, ok, stay, wait
 from harness.machines.ticket.states import E, Ticket
 from harness.texts import issues as texts
 from harness.texts.markdown import visible
 from harness.texts.outside import clean
 from harness.texts.prompts import empty_body
+
+LAGS = 6
+CLAIMS = 2
 
 
 def begin(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
@@ -38,10 +41,10 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     fresh = [r for r in claims if r.ours or seen.now - r.created_at < seen.policy.claim_stale_s]
     first = min(fresh, key=lambda r: r.id, default=None)
     if first is None:
-        return wait("the claim is not visible yet")
+        return _unseen(item, seen, issue)
     if not first.ours:
         text = f"claimed first by {first.instance or first.author}"
-        return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text)
+        return _lost(text)
     if isinstance(issue, Gone):
         return ok(E.GONE, issue.why, failure=str(Failure.GONE), detail=issue.why)
     text, hidden = frozen(issue, replies)
@@ -51,6 +54,26 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
     return ok(
         E.CLAIM_HELD, f"text frozen: sha256:{sha[:12]}{removed}", text=text, text_hash=sha, unfilled=unfilled
     )
+
+
+def _unseen(item: Item[Ticket], seen: Seen, issue: Issue | Gone) -> Watch:
+    """No claim is to be seen: not yet, or a person deleted it or locked the issue. It is made again once."""
+    d, p = item.data, seen.policy
+    if isinstance(issue, Gone):
+        return ok(E.GONE, issue.why, failure=str(Failure.GONE), detail=issue.why)
+    if issue.locked:
+        return _lost("the conversation is locked")
+    if seen.now - item.changed_at < LAGS * p.lag_s:
+        return wait("the claim is not visible yet")
+    if sum(i.effect.get("$") == "Comment" for i in item.intents) < CLAIMS:
+        return stay(
+            Comment(d.issue, "status", texts.claimed(d.title)), why="the claim is not there: once more"
+        )
+    return _lost("a person deleted our claim")
+
+
+def _lost(text: str) -> Watch:
+    return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text)
 
 
 def frozen(issue: Issue, replies: tuple[Reply, ...]) -> tuple[str, int]:
