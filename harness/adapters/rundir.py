@@ -16,6 +16,7 @@ from typing import Any
 
 from harness.domain import Status
 
+LIMITS = frozenset({"wall", "output"})
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -140,6 +141,7 @@ def _exited(seen: Status, ended: dict[str, Any]) -> Status:
         output_bytes=ended["output_bytes"],
         cpu_s=ended["cpu_s"],
         detail="; ".join(notes),
+        limit=ended["reason"] if ended["reason"] in LIMITS else "",
     )
 
 

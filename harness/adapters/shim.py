@@ -7,7 +7,7 @@ alive (lock held), ended (`exit.json`) and lost (neither) apart without trusting
 job.json (read): argv, env, cwd, stdin (path or null), log (path), keep_bytes (kept of the output, head and
 tail), limit_bytes (more output stops it), wall_s, grace_s. grace (read at SIGTERM): seconds in its place.
 started.json: pid, start_ticks, boot_id, at. progress.json (each second, by rename): output_bytes, cpu_s, at,
-progress_at (when it last printed or used more than `BUSY` of a processor).
+progress_at (when it last printed, used more than `BUSY` of a processor, or changed a file below cwd).
 exit.json (last, by rename): exit (null when a signal ended it), signal, started_at, finished_at,
 output_bytes, cpu_s, strays, trouble, reason: exited, stopped (SIGTERM to us), wall, output.
 """
@@ -30,6 +30,7 @@ DRAIN_S = 5.0  # a background child may hold the pipe for ever: the run is over 
 QUIET_S, SWEEP_S, PROGRESS_S, LOCK_S = 1.0, 2.0, 1.0, 5.0
 READ_BYTES, EXIT_FILE_BYTES, KILL_ROUNDS = 1 << 16, 4096, 100
 BUSY = 0.05  # less is what programs use that only wait
+FILES_LIMIT, FILES_EVERY_S, FILES_SHARE = 20_000, 2.0, 50  # looking for changes takes 1/50 of the time
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 TICKS = os.sysconf("SC_CLK_TCK")
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -150,6 +151,20 @@ def family() -> dict[int, tuple[str, float]]:
     return found
 
 
+def changed(folder: str, since: float) -> float:
+    """When something below the folder changed last (of FILES_LIMIT entries), or `since`. Times to come lie."""
+    newest, left, until = since, FILES_LIMIT, time.time() + 1.0
+    for at, _, files in os.walk(folder):
+        left -= 1 + len(files)
+        if left < 0:
+            break
+        for name in (".", *files):
+            with contextlib.suppress(OSError):
+                seen = os.lstat(os.path.join(at, name)).st_mtime
+                newest = seen if newest < seen < until else newest
+    return newest
+
+
 def living() -> list[int]:
     return [pid for pid, (state, _) in family().items() if state not in "ZX"]
 
@@ -182,6 +197,7 @@ class Run:
         self.pid, self.cause, self.asked = 0, "", False
         self.kill_at = self.ended = self.heard = self.began
         self.told = self.began - PROGRESS_S
+        self.files_at = self.began
         self.cpu_s, self.pipe, self.progress_at, self.told_bytes = 0.0, -1, self.started_at, 0
         self.wake, wake_in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_in, warn_on_full_buffer=False)
@@ -240,6 +256,9 @@ class Run:
         cpu_s = own.children_user + own.children_system + sum(cpu for _, cpu in family().values())
         if self.output.total > self.told_bytes or cpu_s - self.cpu_s > BUSY * (now - self.told):
             self.progress_at = time.time()
+        elif now >= self.files_at:
+            self.progress_at = changed(self.job["cwd"], self.progress_at)
+            self.files_at = now + max(FILES_EVERY_S, FILES_SHARE * (time.monotonic() - now))
         self.cpu_s, self.told, self.told_bytes = max(self.cpu_s, cpu_s), now, self.output.total
         told = {"output_bytes": self.told_bytes, "cpu_s": round(self.cpu_s, 2), "at": time.time()}
         told["progress_at"] = self.progress_at

@@ -287,6 +287,7 @@ def _run(world: World, name: str) -> Result[Any]:
         log_tail=tail,
         gaps=world.gaps(),
         seen_at=world.clock.now(),
+        limit=s.limit,
     )
     if s.alive:
         return Ok(run)

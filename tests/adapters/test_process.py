@@ -226,23 +226,56 @@ def test_the_log_is_its_newest_bytes_also_while_it_runs(runtime: ProcessRuntime,
 
 @pytest.mark.parametrize(
     ("what", "moves"),
-    [("while :; do echo on; sleep 0.2; done", True), ("while :; do :; done", True), ("sleep 60", False)],
-    ids=["it prints", "it computes", "it hangs"],
+    [
+        ("while :; do echo on; sleep 0.2; done", True),
+        ("while :; do :; done", True),
+        ("mkdir -p a/b; while :; do date >a/b/c; sleep 0.3; done", True),
+        ("sleep 60", False),
+    ],
+    ids=["it prints", "it computes", "it changes files", "it hangs"],
 )
 def test_output_or_work_is_progress_and_silence_is_none(
     runtime: ProcessRuntime, what: str, moves: bool
 ) -> None:
     runtime.start(shell(what))
-    first = time.time() + 2.5
+    first = time.time() + 5.0
     until(lambda: rundir.read(runtime.root / "h-12-1" / "progress.json").get("at", 0.0) > first)
     seen = look(runtime)
     assert seen.started_at is not None and (seen.progress_at - seen.started_at > 1.5) is moves
     assert seen.progress_at >= seen.started_at
 
 
+def test_a_paused_job_makes_no_progress_until_it_goes_on(runtime: ProcessRuntime) -> None:
+    """It computes all the time, and is stopped in the middle of it."""
+    started = runtime.start(shell("while :; do :; done")).unwrap()
+
+    def told() -> tuple[float, float]:
+        seen = rundir.read(runtime.root / "h-12-1" / "progress.json")
+        return seen.get("at", 0.0), seen.get("progress_at", 0.0)
+
+    until(lambda: told()[1] > (started.started_at or 0.0))
+    (pid,) = rundir_children(shim_pid(runtime))
+    os.kill(pid, signal.SIGSTOP)
+    stopped = time.time()
+    until(lambda: told()[0] > stopped + 4.0)
+    assert told()[1] < stopped + 2.0
+    os.kill(pid, signal.SIGCONT)
+    until(lambda: told()[1] > stopped + 3.0)
+
+
+def rundir_children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def test_limits_are_told_apart(runtime: ProcessRuntime) -> None:
-    assert run(runtime, job("sleep", "300", name="a", limits=Limits(wall_s=0.3))).detail == "wall"
-    assert run(runtime, job("yes", name="b", limits=Limits(output_bytes=1 << 20))).detail == "output"
+    ends = {
+        "wall": job("sleep", "300", name="a", limits=Limits(wall_s=0.3)),
+        "output": job("yes", name="b", limits=Limits(output_bytes=1 << 20)),
+        "": job("sh", "-c", "kill -KILL $$", name="c"),
+    }
+    for limit, what in ends.items():
+        seen = run(runtime, what)
+        assert (seen.limit, seen.detail) == (limit, limit)
 
 
 # ---------------------------------------------------------------- who starts, looks, comes back
