@@ -86,6 +86,7 @@ def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) ->
             "failure": str(Failure.GONE),
             "detail": "a person closed the pull",
             "counters": charge(d, Failure.CONFLICT),
+            "gate": "",
         }
         return ok(E.CONFLICT, "a person closed the pull", **note)
     if pull.base != branch and pull.open:
@@ -121,6 +122,7 @@ def _gated(item: Item[Ticket], seen: Seen, branch: str, base: str) -> Watch:
         note = {
             "failure": str(verdict.failure),
             "detail": verdict.detail[:8000],
+            "gate": "",
             "feedback": verdict.detail[:20000],
         }
         return ok(E.GATE_RED, texts.first_line(verdict.detail), counters=charge(d, verdict.failure), **note)

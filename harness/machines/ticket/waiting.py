@@ -57,12 +57,14 @@ def answer(reply: Reply) -> str:
 
 
 def begin_attempting(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
-    """Back from a person: the labels say so. A plain next attempt changes nothing on the issue."""
-    p = seen.policy
-    if item.data.came_from in ("CLAIMING", "ATTEMPTING"):
+    """Back from a person: the labels say so. A plain next attempt changes nothing on the issue.
+    A gate that is still known here was left in a hurry."""
+    d, p = item.data, seen.policy
+    if d.came_from in ("CLAIMING", "ATTEMPTING"):
         return ()
     theirs = tuple(p.label(x) for x in ("needs-you", "deferred", "review"))
-    return (Label(item.data.issue, add=(p.label("working"),), remove=theirs),)
+    left = (EndGate(d.gate),) if d.gate and d.came_from == "LANDING" else ()
+    return (*left, Label(d.issue, add=(p.label("working"),), remove=theirs))
 
 
 def begin_reviewing(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
