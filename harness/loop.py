@@ -10,8 +10,8 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 from harness.core.item import Item
@@ -44,32 +44,51 @@ class SteadyClock:
 
 
 class Pools:
-    """A small pool per port, each with a bounded queue. `start` refuses (False) rather than wait."""
+    """A small pool per port, each with a bounded queue. `start` refuses (False) rather than wait.
+
+    Its threads are daemons, which an executor's are not: a port that hangs must not hold up our own end. What
+    it was doing then counts as sent, as after a crash.
+    """
 
     def __init__(self, sizes: Mapping[str, int] = PORTS) -> None:
-        self._pools = {p: ThreadPoolExecutor(n, thread_name_prefix=p) for p, n in sizes.items()}
+        self._sizes = dict(sizes)
+        self._jobs: dict[str, SimpleQueue[Callable[[], None] | None]] = {p: SimpleQueue() for p in sizes}
         self._queued = dict.fromkeys(sizes, 0)
         self._lock = threading.Lock()
+        self._closed = False
+        for port, n in sizes.items():
+            for i in range(n):
+                name = f"{port}_{i}"
+                threading.Thread(target=self._work, args=(port,), name=name, daemon=True).start()
 
     def start(self, port: str, do: Callable[[], None]) -> bool:
         with self._lock:
-            if self._queued[port] >= QUEUE_LIMIT:
+            if self._closed or self._queued[port] >= QUEUE_LIMIT:
                 return False
             self._queued[port] += 1
+        self._jobs[port].put(do)
+        return True
 
-        def run() -> None:
+    def _work(self, port: str) -> None:
+        while (do := self._jobs[port].get()) is not None:
+            if self._closed:
+                continue
             try:
                 do()
+            except Exception:
+                # What is started here tells of its own failures; this one is a bug, and the thread is needed.
+                traceback.print_exc()
             finally:
                 with self._lock:
                     self._queued[port] -= 1
 
-        self._pools[port].submit(run)
-        return True
-
     def close(self) -> None:
-        for p in self._pools.values():
-            p.shutdown(wait=False, cancel_futures=True)
+        """Begin nothing more. What runs is not waited for."""
+        with self._lock:
+            self._closed = True
+        for port, n in self._sizes.items():
+            for _ in range(n):
+                self._jobs[port].put(None)
 
 
 class Inline:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -217,6 +219,27 @@ def test_a_pool_refuses_rather_than_waits() -> None:
     assert taken == QUEUE_LIMIT - 1
     gate.set()
     pools.close()
+
+
+def test_what_hangs_in_a_pool_does_not_hold_up_the_end() -> None:
+    program = (
+        "import threading\n"
+        "from harness.loop import Pools\n"
+        "pools, begun = Pools({'runtime': 1}), threading.Event()\n"
+        "pools.start('runtime', lambda: (begun.set(), threading.Event().wait(600)))\n"
+        "begun.wait(); pools.close(); print(pools.start('runtime', begun.set))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False\n", "")
+
+
+def test_a_bug_in_a_pool_leaves_its_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    pools, done = Pools({"forge": 1}), threading.Event()
+    pools.start("forge", lambda: 1 // 0)
+    pools.start("forge", done.set)
+    assert done.wait(WAIT_S)
+    pools.close()
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_every_port_has_a_small_pool() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from harness.adapters.agents import AGENTS
 from harness.adapters.git import GitRepo
 from harness.adapters.git.limits import GitLimits
 from harness.adapters.governor import Governor
+from harness.adapters.store.errors import StoreError
 from harness.adapters.store.lease import Lease, instance_id
 from harness.adapters.store.sql import SqlStore
 from harness.compose.archive import Archive
@@ -69,7 +71,8 @@ Pick = Callable[[Config, Path, str, SteadyClock, Mapping[str, str]], tuple[Runti
 
 @dataclass
 class Running:
-    """A director that was put together. `close` gives everything back."""
+    """A director that was put together. `signals` say why it should end, `told_at` since when (monotonic
+    seconds). `close` gives everything back."""
 
     config: Config
     world: World
@@ -84,6 +87,7 @@ class Running:
     force: InForce
     redactor: Redactor
     signals: list[str] = field(default_factory=list)
+    told_at: float | None = None
 
     def reload(self, path: Path) -> list[str]:
         """Read the operator's file again (SIGHUP): what is safe to change now changes, the rest is named."""
@@ -98,11 +102,15 @@ class Running:
         ]
 
     def close(self) -> None:
-        self.pools.close()
-        self.gateway.close()
-        self.governor.flush()
-        self.store.close()
-        self.lease.release()
+        """Each of it, whatever the others say: on a full disk what was granted last cannot be written."""
+        with ExitStack() as last_first:
+            last_first.callback(self.lease.release)
+            last_first.callback(self.store.close)
+            last_first.enter_context(suppress(StoreError))
+            last_first.callback(self.governor.flush)
+            last_first.callback(self.gateway.close)
+            last_first.callback(getattr(self.world.repo, "close", int))
+            last_first.callback(self.pools.close)
 
 
 def start(

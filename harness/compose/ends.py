@@ -10,6 +10,7 @@ from harness.looks import entry
 from harness.machines.director.plan import paused
 
 QUIET = frozenset({"DEFERRED", "BLOCKED", "LANDED", "RELEASED", "GONE"})
+ORDERLY_END_S = 4.0
 FOR_PEOPLE = frozenset({"WAITING", "REVIEWING"})
 # What the director cools down for and only a person can mend: afterwards it would come to the same.
 FOR_GOOD = frozenset(
@@ -20,7 +21,7 @@ FOR_GOOD = frozenset(
 def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> bool:
     """Told to stop; or, where asked for, nothing is left that could go on without a person."""
     item = running.loop.items[running.machine]
-    if item.state == "SHUTDOWN":
+    if item.state == "SHUTDOWN" or _overdue(running):
         return True
     controls = tuple(c for c in running.store.controls() if c.at >= running.world.epoch_began)
     if any(c.verb == "stop" for c in controls) and not running.signals:
@@ -33,6 +34,15 @@ def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> 
         waits = _waits(running, running.machine)
         running.signals.append(f"idle: {waits}" if waits else "idle")
     return False
+
+
+def _overdue(running: Running) -> bool:
+    """It was told to end and could not write so: the disk is full, or what its own machine does hangs. The
+    next start finds it as after a crash."""
+    now = running.world.clock.monotonic()
+    if running.signals and running.told_at is None:
+        running.told_at = now
+    return running.told_at is not None and now - running.told_at > ORDERLY_END_S
 
 
 def _waits(running: Running, machine: str) -> str:

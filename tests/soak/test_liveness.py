@@ -1,0 +1,120 @@
+"""The loop goes on while the engine hangs, the forge refuses everything and the disk is full, all at once.
+
+The one rule: nothing here is a stopwatch. A tick that waited for a port that hangs would hold the loop for that
+port's whole time limit; what is asserted is that no pass took a good part of it, and that passes went on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo_world import ROOT, Late, Stage, Started, wait_for
+from director_world import World
+from disk_world import fill, small_disk
+from stub_engine import StubEngine, silence
+
+IMAGE = "harness-worker"
+ENGINE_LIMIT_S = 20.0  # DockerRuntime's for one call
+LINES = 6
+LIMITS = [
+    {"match": "^POST|^PATCH|^DELETE", "kind": "secondary-limit", "times": 0},
+    {"match": "^GET", "kind": "secondary-limit", "status": 429, "retry_after": 1, "times": 0},
+]
+
+
+@dataclass
+class Seen:
+    """A line a second of how the loop went in the trouble, how the director ended, and what it was asked."""
+
+    lines: list[dict[str, Any]]
+    code: int
+    told: str
+    hung: int
+
+
+def lines_of(started: Started) -> list[dict[str, Any]]:
+    whole = started.out.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines() if line]
+
+
+def watched(world: World, *args: str) -> Started:
+    """The director of that world, telling how its loop goes."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
+    program = (sys.executable, str(ROOT / "tests" / "support" / "watched_director.py"))
+    return world.stage.start(
+        str(world.folder / "harness.toml"), *args, program=program, env={"PYTHONPATH": path}
+    )
+
+
+@pytest.fixture(scope="module")
+def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    folder = tmp_path_factory.mktemp("trouble")
+    stage = Stage(folder / "runs")
+    answers: dict[str, Any] = {
+        f"GET /images/{IMAGE}/json": (200, {"Id": "sha256:" + "1" * 64, "Os": "linux", "Config": {}}),
+        "GET /containers/json": (200, []),
+    }
+    config = {"containers": {"docker_host": f"unix://{folder}/engine.sock"}}
+    with (
+        StubEngine(folder / "engine.sock", **answers) as engine,
+        small_disk(folder / "world" / "data", "96m") as data,
+        World(stage, folder / "world", "process", ["Wait"], config=config) as world,
+    ):
+        text = (world.folder / "harness.toml").read_text()
+        (world.folder / "harness.toml").write_text(
+            text.replace('runtime = "process"', 'runtime = "docker"').replace(
+                'image = ""', f'image = "{IMAGE}"'
+            )
+        )
+        started = watched(world)
+        try:
+            # The director is past its start: it looks for, and cannot find, what its first gate runs in.
+            wait_for(lambda: _began(engine, started), 120, "the first container is asked for")
+            yield _suffer(world, engine, data, started)
+        finally:
+            engine.over.set()
+            stage.close()
+
+
+def _began(engine: StubEngine, started: Started) -> bool:
+    if started.process.poll() is not None:
+        raise Late(started.told()[-4000:])
+    return "POST /containers/create" in engine.asked
+
+
+def _suffer(world: World, engine: StubEngine, data: Path, started: Started) -> Seen:
+    state = world.forge.state
+    state.settings = replace(state.settings, secondary_penalty_s=2.0)
+    for key in (*engine.answers, "POST /containers/create"):
+        engine.answers[key] = silence
+    engine.asked.clear()
+    world.forge.set_faults(*LIMITS)
+    fill(data)
+    first = len(lines_of(started)) + 1  # the line in which it began tells of before, too
+    wait_for(
+        lambda: len(lines_of(started)) >= first + LINES or started.process.poll(), 120, "the loop goes on"
+    )
+    hung = len(engine.asked)
+    started.process.send_signal(signal.SIGTERM)
+    code = started.process.wait(60)
+    return Seen(lines_of(started)[first:], code, started.told(), hung)
+
+
+def test_passes_go_on_and_none_waits_for_the_port_that_hangs(trouble: Seen) -> None:
+    assert len(trouble.lines) >= LINES, trouble.told[-4000:]
+    assert trouble.hung > 0, "nobody asked the engine"
+    ticks = [line["ticks"] for line in trouble.lines]
+    assert ticks == sorted(set(ticks)), ticks
+    assert max(line["gap_s"] for line in trouble.lines) < ENGINE_LIMIT_S / 4, trouble.lines
+
+
+def test_it_ends_when_told_to_without_waiting_for_that_port(trouble: Seen) -> None:
+    assert trouble.code == 0, trouble.told[-4000:]
