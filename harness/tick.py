@@ -343,9 +343,7 @@ def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) ->
         if "start" in r.body:
             data = codec.decode(r.body["start"])
         body = codec.decode({k: v for k, v in r.body.items() if k != "seen"})
-        return kind.fold(
-            data, Record(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, body, r.prev, r.hash)
-        )
+        return kind.fold(data, Record(r.machine, r.seq, r.at, r.epoch, r.code, r.kind, body, r.prev, r.hash))
 
     return fold(item, record, kind.data() if item is None else None, fold_data, codec.decode)
 

@@ -129,6 +129,8 @@ def open_pull(e: fx.OpenPull, sent: Sent, world: World) -> Outcome:
             if isinstance(again, Ok) and again.value is not NOT_THERE:
                 return Outcome.done(again.value)
             return Outcome("deferred", None, Failure.FORGE_DOWN, "it exists, but is not listed yet")
+        if isinstance(made, Err) and not made.maybe and _deleted(e.head, world):
+            return Outcome.failed(Failure.CONFLICT, f"branch {e.head} is not there any more")
         return from_result(made, world.clock.now())
 
     done = _keyed(look, act, sent, world)
@@ -139,6 +141,12 @@ def open_pull(e: fx.OpenPull, sent: Sent, world: World) -> Outcome:
         return Outcome.done(_facts(pull))
     new_base = e.base if pull.base != e.base else None
     return from_result(forge.edit_pull(pull.number, body=body, base=new_base), world.clock.now(), _facts)
+
+
+def _deleted(branch: str, world: World) -> bool:
+    """A forge that does not show a branch yet is waited for; one that a person deleted never comes."""
+    refs = world.repo.remote_refs() if world.repo is not None else None
+    return isinstance(refs, Ok) and f"refs/heads/{branch}" not in refs.value
 
 
 def edit_pull(e: fx.EditPull, world: World) -> Outcome:

@@ -34,7 +34,7 @@ class People:
     deleted_comments: int = 0
     done: set[str] = field(default_factory=set)
     planned: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
-    seen_version: int = -1
+    seen: tuple[int, str] = (-1, "")
     last_at: float = 0.0
 
     # ------------------------------------------------------------ working together
@@ -44,8 +44,9 @@ class People:
         while self.planned and self.planned[0][0] <= self.night.clock.at:
             _, what, do = self.planned.pop(0)
             self._act(what, do)
-        if self.seen_version != self.night.hub.version:
-            self.seen_version = self.night.hub.version
+        shown = (self.night.hub.version, self._waits())
+        if self.seen != shown:
+            self.seen = shown
             self._look()
 
     def due(self) -> list[float]:
@@ -119,7 +120,6 @@ class People:
             self._button(now)
         elif now.open:
             self.done = {d for d in self.done if not d.startswith(f"merge {pull.number}")}
-            self.seen_version = -1
 
     def _button(self, pull: Pull) -> None:
         hub = self.night.hub

@@ -457,3 +457,11 @@ def test_a_worker_leaves_once_for_an_image(w: Workshop, runs_in: str, codes: lis
     world = replace(w.world, brief={"image": runs_in}, leave=left.append)
     assert perform(fx.Exit(75, "img2"), Sent(None), world).status == "done"
     assert left == codes
+
+
+def test_a_pull_of_a_branch_that_a_person_deleted_is_not_waited_for(w: Workshop) -> None:
+    """Not shown yet and gone for good look the same at the forge; the remote's refs tell them apart."""
+    effect = fx.OpenPull("agent/none", "main", "Add it", "Refs #1", "pull-1")
+    outcome = w.do(effect)
+    assert (outcome.status, outcome.failure) == ("failed", Failure.CONFLICT)
+    assert outcome.detail == "branch agent/none is not there any more"

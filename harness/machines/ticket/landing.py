@@ -85,7 +85,6 @@ def _lane(item: Item[Ticket], seen: Seen, branch: str, base: str, pull: Pull) ->
         note = {
             "failure": str(Failure.GONE),
             "detail": "a person closed the pull",
-            "counters": charge(d, Failure.CONFLICT),
             "gate": "",
         }
         return ok(E.CONFLICT, "a person closed the pull", **note)
