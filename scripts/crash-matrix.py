@@ -59,11 +59,15 @@ def whole(route: Route, who: str) -> list[Mode]:
 
 def main() -> int:
     ask = argparse.ArgumentParser(description="Kill a director at every boundary of every path.")
-    ask.add_argument("--path", action="append", choices=sorted(BY_NAME), help="only this path (again for more)")
+    ask.add_argument(
+        "--path", action="append", choices=sorted(BY_NAME), help="only this path (again for more)"
+    )
     ask.add_argument("--mode", action="append", default=[], help="steps:N, single:N, single:N-M, stairs:N-M")
     ask.add_argument("--who", choices=("director", "worker"), default="director")
     ask.add_argument("--sample", action="store_true", help="a few kills of each path, for CI")
-    ask.add_argument("--docker", metavar="IMAGE", default="", help="workers and gates in containers of this image")
+    ask.add_argument(
+        "--docker", metavar="IMAGE", default="", help="workers and gates in containers of this image"
+    )
     ask.add_argument("--jobs", type=int, default=6, help="runs at the same time (most of a run is waiting)")
     ask.add_argument("--log", type=Path, default=LOG, help="where outcomes are written down")
     ask.add_argument("--out", type=Path, default=OUT, help="the table")
@@ -83,7 +87,9 @@ def run(a: argparse.Namespace) -> bool:
     """Whether no world differed. Worlds that did are kept, and named."""
     began, root = time.monotonic(), new_root()
     asked = [m for text in a.mode for m in modes_of(text)]
-    routes = [BY_NAME[n] for n in a.path] if a.path else [r for r in ROUTES if not a.docker or r.in_containers]
+    routes = (
+        [BY_NAME[n] for n in a.path] if a.path else [r for r in ROUTES if not a.docker or r.in_containers]
+    )
     wanted = {r: asked or ([steps(SAMPLE)] if a.sample else whole(r, a.who)) for r in routes}
     bad: list[str] = []
     a.log.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +100,9 @@ def run(a: argparse.Namespace) -> bool:
     def keep(d: dict[str, Any]) -> None:
         with a.log.open("a") as f:
             f.write(json.dumps(d) + "\n")
-        say(f"{d['route']} {d['mode']}: {len(d['kills'])} kills in {d['seconds']:.0f} s, {d['cpu_s']:.0f} s of CPU")
+        say(
+            f"{d['route']} {d['mode']}: {len(d['kills'])} kills in {d['seconds']:.0f} s, {d['cpu_s']:.0f} s of CPU"
+        )
         said = [f"+ {x}" for x in d["duplicates"]] + [f"- {x}" for x in d["losses"]] + [d["trouble"]]
         if any(said):
             bad.append(d["folder"])

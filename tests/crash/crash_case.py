@@ -266,12 +266,13 @@ class Case:
             load(self.folder / "harness.toml"), boundary=cross, report=_report, pick=pick
         )
         box.append(running)
+        seen = self.folder / "marks" / "seen-image"
         after = running.loop.after
 
         def each(loop: object) -> None:
             after(running.loop)
-            if running.force.policy.image == NEW_IMAGE:
-                (self.folder / "marks" / "seen-image").touch()
+            if running.force.policy.image == NEW_IMAGE and not seen.exists():
+                seen.touch()
 
         running.loop.after = each
         running.loop.run(lambda loop: self._over(running))
@@ -338,7 +339,11 @@ def _place(name: str, item: Item[Any]) -> str:
 
 def _report(machine: str, item: object, text: str) -> None:
     state = getattr(item, "state", "")
-    print(f"{time.monotonic():.2f} {machine.split('/', 2)[-1]} {state} {text[:3000]}", file=sys.stderr, flush=True)
+    print(
+        f"{time.monotonic():.2f} {machine.split('/', 2)[-1]} {state} {text[:3000]}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _tell(fd: int, text: str) -> None:

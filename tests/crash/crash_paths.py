@@ -18,6 +18,7 @@ REPO = "acme/tally"
 BOT, PERSON = "b07" * 12 + "beef", "ada" * 12 + "cafe"
 FILES = {"README.md": "# tally\n", "check.sh": "! test -e broken\n", "same.txt": "as it was\n"}
 OLD_IMAGE, NEW_IMAGE = "process:old", "process:new"
+NEWS_S = 3.0
 
 
 @dataclass
@@ -127,14 +128,16 @@ def lets_go_after_release(scene: Scene) -> None:
 
 
 def builds_an_image(scene: Scene) -> None:
-    """A newer image once the agent works; the agent goes on when the director has seen it."""
-    image = scene.folder / "image"
+    """A newer image once the slow agent works; it goes on when the release of the other issue, and with it the
+    news of the image, has been out for a while."""
+    image, out = scene.folder / "image", scene.marks / "out"
     if (scene.marks / "works").exists() and image.read_text() != NEW_IMAGE:
         new = image.with_name("image.new")
         new.write_text(NEW_IMAGE)
         new.rename(image)
-    seen = scene.marks / "seen-image"
-    if seen.exists() and time.time() - seen.stat().st_mtime > 1.0:
+    if (scene.marks / "seen-image").exists() and not out.exists() and scene.call("GET", "/releases"):
+        out.touch()
+    if out.exists() and time.time() - out.stat().st_mtime > NEWS_S:
         (scene.marks / "go").touch()
 
 
@@ -179,9 +182,10 @@ ROUTES: tuple[Route, ...] = (
         lets_go_after_release, published=2, config={"release": {"cutoff_seconds": 2}},
     ),
     Route(
-        "upgrade", "a newer image while the worker works", ("Take long",),
-        f"case $HARNESS_ROUND in 1) {ONE}; touch broken MARKS/works; {WAIT} ;; *) rm -f broken ;; esac",
-        builds_an_image,
+        "upgrade", "a newer image and a release while a worker works", ("Be quick", "Take long"),
+        f"case $HARNESS_ISSUE.$HARNESS_ROUND in 1.*) {ONE} ;; "
+        f"2.1) echo two >two.txt; touch broken MARKS/works; {WAIT} ;; *) rm -f broken ;; esac",
+        builds_an_image, published=2, config={"release": {"cutoff_seconds": 2}},
     ),
 )  # fmt: skip
 BY_NAME: Mapping[str, Route] = {p.name: p for p in ROUTES}

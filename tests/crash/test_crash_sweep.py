@@ -48,7 +48,9 @@ def test_the_table_counts_what_was_written_down(swept: Documents) -> None:
     made = table(swept)
     kills = [k for d in swept for k in d["kills"]]
     assert f"{len(ROUTES)} runs (steps), {len(kills)} kills" in made
-    assert {kind_of(k) for k in kills} <= {f"{w} an {x}" for w in ("before", "after") for x in ("append", "effect")}
+    assert {kind_of(k) for k in kills} <= {
+        f"{w} an {x}" for w in ("before", "after") for x in ("append", "effect")
+    }
     assert "Nothing differed." in made
 
 
