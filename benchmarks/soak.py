@@ -291,7 +291,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, help="directors that are killed; default: one for 20 tasks")
     parser.add_argument("--workers", type=int, default=6, help="at the same time")
-    parser.add_argument("--image", default="harness-worker", help="for --runtime docker")
+    parser.add_argument("--image", default="harness-worker:dev", help="for --runtime docker")
     parser.add_argument("--keep", help="a new folder for everything, kept; default: a temporary one")
     parser.add_argument("--within", type=float, default=3600.0, help="seconds for all of it")
     parser.add_argument("--json", action="store_true", help="one document on stdout")

@@ -17,7 +17,8 @@ def test_a_second_director_is_refused_at_once_and_told_by_whom(stop_and_go: Stop
         assert second.code == 4
         assert "another director holds" in second.told and "process" in second.told
         assert "Traceback" not in second.told
-    assert min(second.seconds for second in stop_and_go.second) < 2.0
+    # On a calm machine it takes a fifth of a second; one that does nothing but look takes many times that.
+    assert min(second.seconds for second in stop_and_go.second) < stop_and_go.once.seconds / 2
 
 
 def test_sigterm_ends_it_within_ten_seconds_and_its_worker_goes_on(stop_and_go: Stopped) -> None:

@@ -6,17 +6,15 @@ port's whole time limit; what is asserted is that no pass took a good part of it
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_world import ROOT, Late, Stage, Started, wait_for
+import watched_director
+from demo_world import Late, Stage, Started, wait_for
 from director_world import World
 from disk_world import fill, small_disk
 from stub_engine import StubEngine, silence
@@ -40,20 +38,6 @@ class Seen:
     hung: int
 
 
-def lines_of(started: Started) -> list[dict[str, Any]]:
-    whole = started.out.read_text().rpartition("\n")[0]
-    return [json.loads(line) for line in whole.splitlines() if line]
-
-
-def watched(world: World, *args: str) -> Started:
-    """The director of that world, telling how its loop goes."""
-    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
-    program = (sys.executable, str(ROOT / "tests" / "support" / "watched_director.py"))
-    return world.stage.start(
-        str(world.folder / "harness.toml"), *args, program=program, env={"PYTHONPATH": path}
-    )
-
-
 @pytest.fixture(scope="module")
 def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     folder = tmp_path_factory.mktemp("trouble")
@@ -74,7 +58,7 @@ def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                 'image = ""', f'image = "{IMAGE}"'
             )
         )
-        started = watched(world)
+        started = watched_director.start(world)
         try:
             # The director is past its start: it looks for, and cannot find, what its first gate runs in.
             wait_for(lambda: _began(engine, started), 120, "the first container is asked for")
@@ -98,14 +82,16 @@ def _suffer(world: World, engine: StubEngine, data: Path, started: Started) -> S
     engine.asked.clear()
     world.forge.set_faults(*LIMITS)
     fill(data)
-    first = len(lines_of(started)) + 1  # the line in which it began tells of before, too
+    first = len(watched_director.lines(started)) + 1  # the line in which it began tells of before, too
     wait_for(
-        lambda: len(lines_of(started)) >= first + LINES or started.process.poll(), 120, "the loop goes on"
+        lambda: len(watched_director.lines(started)) >= first + LINES or started.process.poll(),
+        120,
+        "the loop goes on",
     )
     hung = len(engine.asked)
     started.process.send_signal(signal.SIGTERM)
     code = started.process.wait(60)
-    return Seen(lines_of(started)[first:], code, started.told(), hung)
+    return Seen(watched_director.lines(started)[first:], code, started.told(), hung)
 
 
 def test_passes_go_on_and_none_waits_for_the_port_that_hangs(trouble: Seen) -> None:

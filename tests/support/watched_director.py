@@ -8,16 +8,34 @@ held the loop since the line before, "gap_s": the longest time between two passe
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from demo_world import ROOT, Started
+from director_world import World
+
 from harness.compose import director, ends
 from harness.config.reader import load
 
 EVERY_S = 1.0
+
+
+def start(world: World, *args: str) -> Started:
+    """The director of that world as a process that tells how its loop goes."""
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "support")))
+    program = (sys.executable, str(Path(__file__)))
+    config = str(world.folder / "harness.toml")
+    return world.stage.start(config, *args, program=program, env={**world.env, "PYTHONPATH": path})
+
+
+def lines(started: Started) -> list[dict[str, Any]]:
+    """What it told so far."""
+    whole = started.out.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines() if line]
 
 
 def watch(config: Path, until_idle: bool) -> int:
