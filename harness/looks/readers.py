@@ -202,7 +202,8 @@ def _image(world: World, _: str) -> Result[Any]:
 
 def _ours(world: World, _: str) -> Result[Any]:
     assert world.runtime is not None
-    return world.runtime.ours()
+    now = world.clock.now()
+    return world.runtime.ours().map(lambda jobs: tuple(replace(s, seen_at=now) for s in jobs))
 
 
 def _job(world: World, name: str) -> Result[Any]:

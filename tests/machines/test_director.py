@@ -449,6 +449,19 @@ def test_idle_is_idle() -> None:
 LIMIT = Limited("github.write", NOW + 60, "asked to slow down")
 
 
+def test_a_gate_that_nobody_waits_for_is_ended_when_there_is_nothing_else_to_do() -> None:
+    """A director that died while it planned leaves a gate; the next one may have no reason to plan."""
+    idle = director("SELF_REVIEW", reasons={})
+    jobs = (Status(GATE, "RUNNING", seen_at=NOW), Status("h-t-acme-widget-1-1-i1", "EXITED", 0))
+    facts = world(lane=Lane(), candidates=(), ours=jobs)
+    assert intents(idle, seen(facts)) == (EndGate(GATE),)
+    ended = director("SELF_REVIEW", done(EndGate(GATE), {}), reasons={})
+    assert said(ended, seen(facts)) == "waits"
+    assert said(idle, seen({**facts, "releases": (peer("release", "GATING"),)})) == "waits"
+    older = (Status(GATE, "RUNNING", seen_at=idle.changed_at - 1),)
+    assert said(idle, seen({**facts, "ours": older})) == "waits"
+
+
 @pytest.mark.parametrize(
     "state",
     ["RELEASE_PLAN", "DISCOVER", "DISPATCH", "MONITOR", "RELEASE_FINALIZE", "BROADCAST", "SELF_REVIEW"],

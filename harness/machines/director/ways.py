@@ -6,7 +6,8 @@ from harness.core.fsm import Move
 from harness.core.item import Item
 from harness.core.result import Err, Pass
 from harness.domain import Candidate, Entry
-from harness.effects import Announce, Effect, OpenMachine
+from harness.effects import Announce, Effect, EndGate, OpenMachine
+from harness.machines import gates
 from harness.machines.director.plan import plan
 from harness.machines.director.planning import (
     BOOT_NEEDS,
@@ -17,7 +18,7 @@ from harness.machines.director.planning import (
     wants_plan,
 )
 from harness.machines.director.states import Director, E, S
-from harness.machines.kind import Peer, Seen, Watch, known, ok
+from harness.machines.kind import Peer, Seen, Watch, known, ok, stay
 from harness.machines.release.settle import settled
 from harness.machines.ticket.states import Ticket
 from harness.policy import Policy
@@ -31,8 +32,10 @@ def wants(item: Item[Director], policy: Policy) -> tuple[str, ...]:
         return BOOT_NEEDS
     if item.state == S.RELEASE_PLAN:
         return wants_plan(item, policy)
-    if item.state in (S.DISCOVER, S.MONITOR, S.SELF_REVIEW):
+    if item.state in (S.DISCOVER, S.MONITOR):
         return PLAN_NEEDS
+    if item.state == S.SELF_REVIEW:
+        return (*PLAN_NEEDS, "ours")
     if item.state in (S.RELEASE_FINALIZE, S.BROADCAST):
         return ("releases", "entries", "image")
     if item.state == S.COOLDOWN:
@@ -175,13 +178,18 @@ def watch_broadcast(item: Item[Director], seen: Seen) -> Watch:
 
 
 def watch_self_review(item: Item[Director], seen: Seen) -> Watch:
-    """Off by default: it looks for work and passes."""
+    """Off by default: it looks for work and passes. A gate that is still there has no owner any more."""
     lacking = missing(seen, PLAN_NEEDS)
     if lacking:
         return lacking
     made = plan(seen)
     if made.wanted or _busy(seen) or dict(made.reasons) != dict(item.data.reasons):
         return ok(E.TICK, "there is something to look at")
+    jobs = seen["ours"] if known(seen["ours"]) and not unfinished(seen) and not seen["lane"].machine else ()
+    gate = [s for s in jobs if s.name.startswith("gate-") and s.seen_at > item.changed_at]
+    left = [s.name for s in gate if not gates.ended(item, s.name)]
+    if left:
+        return stay(*(EndGate(name) for name in left), why=f"{len(left)} gates belong to nobody")
     return Pass("idle: no work")
 
 
