@@ -166,18 +166,26 @@ class Loop:
         """Fold these machines. One that cannot be folded is named and left out; the others start."""
         for machine in machines:
             item = self.ticker.load(machine)
-            if item is not None:
-                self.items[machine] = item
+            if item is None:
+                continue
+            self.items[machine] = item
+            if self._moves(item) and (struck := self._struck(machine)):
+                self.strikes[machine] = struck
 
     def live(self) -> list[str]:
         """Machines that can still do something, directors first, then by age of their state."""
-        found = []
-        for k, i in self.items.items():
-            if k in self.out:
-                continue
-            if i.open_intent is not None or i.state not in kind_of(k).table.final:
-                found.append(k)
-        return found
+        return [k for k, i in self.items.items() if k not in self.out and self._moves(i)]
+
+    @staticmethod
+    def _moves(item: Item[Any]) -> bool:
+        return item.open_intent is not None or item.state not in kind_of(item.id).table.final
+
+    def _struck(self, machine: str) -> int:
+        """Exceptions in a row at the end of its journal: a restart must not grant a poisoned machine more."""
+        n = 0
+        for record in self.ticker.world.store.since_snapshot(machine):
+            n = n + 1 if record.body.get("status") == "exception" else 0
+        return n
 
     def turn(self) -> bool:
         """One pass over all live machines; answers whether anything moved."""

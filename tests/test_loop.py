@@ -95,6 +95,23 @@ def test_after_five_in_a_row_it_is_quarantined_and_stays_so(w: Workshop) -> None
     assert loop.items[TWO].state == "CLAIMING"
 
 
+def test_restarts_grant_a_bad_machine_no_more_than_one_life_would(w: Workshop) -> None:
+    loop, b, looks = night(w)
+    passes(loop, w, 4)
+    looks.bad = ONE
+    for _ in range(4):
+        loop = Loop(b.ticker)
+        loop.load(tuple(w.store.machines()))
+        passes(loop, w, 2)
+    assert exceptions(w, ONE) == 5
+    looks.bad = ""
+    loop = Loop(b.ticker)
+    loop.load(tuple(w.store.machines()))
+    assert loop.strikes == {}
+    passes(loop, w, 5)
+    assert loop.items[ONE].state == "GONE"
+
+
 def test_an_attempt_that_is_quarantined_is_harvested(w: Workshop) -> None:
     looks = Poisoned(controls=(), **{"job/prepare-1": Status("prepare-1", "RUNNING")})
     b = Bench(w, looks)
