@@ -12,6 +12,7 @@ from handlers import item as made
 from workshop import REPO, Workshop
 
 from harness.adapters.memory.repo import MemoryRepo
+from harness.compose.outages import KEY, Outages, lines
 from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
@@ -163,6 +164,50 @@ def test_a_hung_read_is_not_begun_twice(w: Workshop) -> None:
 def test_an_unknown_query_is_a_bug(w: Workshop) -> None:
     with pytest.raises(KeyError):
         Eye(w).see("weather")
+
+
+def test_what_cannot_be_reached_is_told_until_it_answers(w: Workshop) -> None:
+    eye = Eye(w)
+    eye.see("job/h-1")
+    assert eye.looks.outages() == {}
+    w.runtime.hang()
+    w.clock.at += 1.0
+    began = w.clock.at
+    eye.see("job/h-1")
+    w.clock.at += 5.0
+    eye.see("job/h-2")
+    assert eye.looks.outages() == {"runtime": (began, "cannot status h-1: no answer in time")}
+    w.runtime.hang(False)
+    w.clock.at += 100.0
+    eye.see("job/h-2")
+    assert eye.looks.outages() == {}
+
+
+def test_a_silent_engine_is_told_before_its_deadline(w: Workshop) -> None:
+    eye = Eye(w, late=True)
+    eye.see("job/h-1")
+    asked = w.clock.at
+    w.clock.at += 4.0
+    assert eye.looks.outages() == {}
+    w.clock.at += 2.0
+    assert eye.looks.outages()["runtime"][0] == asked
+    eye.arrive()
+    assert eye.looks.outages() == {}
+
+
+def test_outages_are_written_down_when_they_change(w: Workshop) -> None:
+    found: dict[str, tuple[float, str]] = {}
+    outages = Outages(w.store, lambda: found)
+    w.store.put(KEY, {"forge": {"since": 1.0, "why": "of an earlier director"}})
+    outages.take(100.0)
+    assert w.store.get(KEY) == {}
+    found["runtime"] = (101.0, "nothing listens\nthere")
+    outages.take(100.5)
+    assert w.store.get(KEY) == {}, "once a second"
+    outages.take(101.5)
+    told = w.store.get(KEY)
+    assert lines(told, 131.0) == ["the container engine is out of reach for 30 s: nothing listens"]
+    assert lines(None, 0.0) == []
 
 
 def test_what_is_kept_is_bounded(w: Workshop) -> None:

@@ -29,6 +29,7 @@ from harness.compose.epoch import take_epoch
 from harness.compose.errors import StartError
 from harness.compose.fitness import refuse_unfit
 from harness.compose.force import InForce
+from harness.compose.outages import Outages
 from harness.compose.parts import (
     agent_brief,
     audits_dir,
@@ -235,11 +236,13 @@ def _loop(
     )
     looks = Looks(world, own, pools.start, lambda head: rhythm(head, force.policy), wake.set)
     ticker = Ticker(world, looks, Performer(pools, wake.set), perform, world.policy, boundary)
+    outages = Outages(world.store, looks.outages)
 
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)
         _newest_image(running, force, looks.see(loop.items[running.machine], "image"))
         force.take()
+        outages.take(world.clock.now())
         sweep(loop.items)
 
     return Loop(ticker, items, wake, after=after, report=report)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.adapters.store.lease import is_held, owner_of
+from harness.compose import outages
 from harness.config import policy as policy_of
 from harness.config.models import Config
 from harness.core.item import Item
@@ -300,6 +301,8 @@ def _trouble(s: Standing) -> list[str]:
     for item in s.kind("attempt"):
         if item.state == "CLOSED" and item.data.warning:
             lines.append(f"attempt {item.data.code}: {first_line(item.data.warning)}")
+    if s.running:
+        lines += outages.lines(s.own.world.store.get(outages.KEY), s.now)
     free = _free(s.data)
     if free is not None and free < s.policy.min_free_bytes:
         need = s.policy.min_free_bytes >> 20

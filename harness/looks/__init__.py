@@ -14,11 +14,15 @@ from typing import Any
 from harness.core.item import Item
 from harness.core.result import Err, Ok, Result
 from harness.domain import Unknown
+from harness.failures import Failure
 from harness.looks.own import LOCAL, Own, entry
 from harness.looks.readers import READERS, Reading, trusted
 from harness.ports import World
 
 KEPT_LIMIT = 5_000
+# What says of a port, and not of what was asked for, that it cannot be used now.
+DOWN = frozenset({Failure.INFRA_ENGINE, Failure.FORGE_DOWN, Failure.AUTH_FAILED})
+SILENT_S = 5.0  # an engine answers at once, or hangs
 
 
 @dataclass
@@ -27,6 +31,7 @@ class _Kept:
     begun: float = -1.0
     ended: float = -1.0
     reading: bool = False
+    asked: float = 0.0
     bad: int = 0
     not_before: float = 0.0
 
@@ -42,13 +47,13 @@ class Looks:
     rhythm_s: Callable[[str], float]
     wake: Callable[[], None] = lambda: None
     kept: dict[str, _Kept] = field(default_factory=dict)
+    down: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def see(self, item: Item[Any], query: str) -> Any:
-        head, _, rest = query.partition("/")
+        rest = query.partition("/")[2]
+        head = _head(query)
         if head in LOCAL:
             return self.own.answer(query)
-        if head == "tree" and not rest:
-            head = "worktree"
         reading = READERS[head]
         if query not in self.kept and len(self.kept) >= KEPT_LIMIT:
             self._forget()
@@ -68,8 +73,8 @@ class Looks:
         return kept.value
 
     def _read(self, query: str, reading: Reading, rest: str, kept: _Kept) -> None:
-        kept.reading = True
         began = self.world.clock.now()
+        kept.reading, kept.asked = True, began
 
         def do() -> None:
             try:
@@ -77,6 +82,7 @@ class Looks:
             except Exception as e:
                 result = Err("internal_error", f"{type(e).__name__}: {e}")
             self._keep(kept, result, began)
+            self._note(reading.port, result, began)
             self.wake()
 
         if not self.start(reading.port, do):
@@ -95,10 +101,28 @@ class Looks:
             kept.value = Unknown(why or "could not be read")
         kept.begun, kept.ended, kept.reading = began, now, False
 
+    def _note(self, port: str, result: Result[Any], began: float) -> None:
+        if isinstance(result, Ok):
+            self.down.pop(port, None)
+        elif isinstance(result, Err) and result.failure in DOWN:
+            self.down.setdefault(port, (began, result.detail))
+
+    def outages(self) -> dict[str, tuple[float, str]]:
+        """By port: since when it cannot be used, and why. A runtime that is silent does not wait for our deadline."""
+        found, before = dict(self.down), self.world.clock.now() - SILENT_S
+        for query, kept in self.kept.items():
+            if kept.reading and kept.asked < before and READERS[_head(query)].port == "runtime":
+                found.setdefault("runtime", (kept.asked, f"no answer for more than {SILENT_S:g} s"))
+        return found
+
     def _forget(self) -> None:
         """Bounded: the half that was read longest ago goes; who still wants it reads it again."""
         newest = sorted(self.kept, key=lambda q: (self.kept[q].reading, self.kept[q].begun))
         self.kept = {q: self.kept[q] for q in newest[len(newest) // 2 :]}
+
+
+def _head(query: str) -> str:
+    return "worktree" if query == "tree" else query.partition("/")[0]
 
 
 __all__ = ["LOCAL", "READERS", "Looks", "Own", "Reading", "entry", "trusted"]
