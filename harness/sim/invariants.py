@@ -19,6 +19,7 @@ from harness.sim.weather import Weather
 
 SETTLE_S = 36_000.0
 WRITES_LIMIT = 600
+HEARD_S = 150.0
 INCARNATIONS_LIMIT = 40
 # Which counter each class of failure is charged to (specification 1.2 and 1.6), "" for nobody.
 COUNTERS: Mapping[str, str] = {
@@ -206,6 +207,7 @@ class Checker:
         if self.thorough:
             self._journals()
         self._charges()
+        self._refused()
         if in_time:
             self._issues()
             self._leftovers()
@@ -308,6 +310,39 @@ class Checker:
                 value = kept["value"] if "value" in kept else json.loads(self.night.disk.blobs[kept["blob"]])
                 return dict(value.get("data", {}).get("counters", {})) if isinstance(value, dict) else {}
         return {}
+
+    def _refused(self) -> None:
+        """After a person's no, and the time it takes to be heard, no attempt begins and nothing lands."""
+        if {"clock", "slow", "poison"} & self.weather.classes:
+            return
+        for number, since in self.people.refused.items():
+            heard = self._heard(since)
+            for machine, records in self.night.disk.records.items():
+                kind, _, code = machine.removeprefix(f"{REPO}/").partition("/")
+                if (
+                    kind == "attempt"
+                    and code.split(".")[0].split("~")[0] == str(number)
+                    and records[0].at > heard
+                ):
+                    self.say(
+                        "a person's no counts", f"{machine} began {records[0].at - since:.0f} s after it"
+                    )
+                if kind == "ticket" and code.split("~")[0] == str(number):
+                    for r in records:
+                        if r.at > heard and r.body.get("event") == "landed":
+                            self.say(
+                                "a person's no counts", f"{machine} landed {r.at - since:.0f} s after it"
+                            )
+
+    def _heard(self, since: float) -> float:
+        """When the director must have heard of it: it may be down, or the forge out of reach."""
+        deaf = [(s.start, s.end) for s in self.weather.past if s.name in ("forge", "limits", "git", "disk")]
+        deaf = sorted([*deaf, *self.night.downs])
+        heard = since + HEARD_S
+        for start, end in deaf:
+            if start <= heard and end + HEARD_S > heard:
+                heard = end + HEARD_S
+        return heard
 
     # ------------------------------------------------------------ what became of the issues
 

@@ -107,6 +107,7 @@ class Night:
         self.epoch = 0
         self.signal = ""
         self.down_until = 0.0
+        self.downs: list[tuple[float, float]] = []
         self.ticks = 0
         self.words = 0
         self.bugs: list[str] = []
@@ -186,6 +187,7 @@ class Night:
         self.turns.items.clear()
         self.gateway.restart()
         self.down_until = self.clock.at + max(down_s, 1e-5)
+        self.downs.append((self.clock.at, self.down_until))
 
     def _perform(self, effect: Effect, sent: Sent, world: World) -> Outcome:
         """The real performer on a disk that may be full, each effect a moment after the last."""

@@ -31,6 +31,7 @@ class People:
     meddled: bool = False
     acting: bool = False
     commits: set[str] = field(default_factory=set)
+    refused: dict[int, float] = field(default_factory=dict)
     deleted_comments: int = 0
     done: set[str] = field(default_factory=set)
     planned: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
@@ -203,7 +204,16 @@ class People:
         what = self.rng.choice(sorted(acts))
         self.touched.add(n)
         self.meddled = self.meddled or "release" in what or "pauses" in what
-        self._later(what, lambda: acts[what]() if n in hub.issues or "release" in what else None)
+        self._later(what, lambda: self._do(n, what, acts[what]))
+
+    def _do(self, n: int, what: str, act: Callable[[], None]) -> None:
+        if n not in self.night.hub.issues and "release" not in what:
+            return
+        act()
+        if what in (f"closes #{n}", f"takes the label off #{n}", f"cancels #{n}"):
+            self.refused[n] = self.night.clock.at
+        elif what in (f"reopens #{n}", f"labels #{n} again", f"asks for another try of #{n}"):
+            self.refused.pop(n, None)
 
     def _on_pull(self, head: str, do: Callable[[Pull], None]) -> None:
         for p in list(self.night.hub.pulls.values()):

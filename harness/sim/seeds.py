@@ -84,7 +84,8 @@ def policy_of(rng: random.Random, options: Options) -> Policy:
     review = "issue" if rng.random() < 0.15 else "none"
     return Policy(
         repo=REPO, instance="night", commands=("test",), image="img", merge=merge, required_review=review,
-        prepare=("prepare",) if rng.random() < 0.15 else (), max_workers=options.workers, interval_s=20.0,
+        prepare=("prepare",) if rng.random() < 0.15 else (),
+        max_workers=rng.choice((1, options.workers, options.workers)), interval_s=20.0,
         min_free_bytes=0, rework_rounds=2, idle_s=300.0, worker_wall_s=1500.0, answer_s=1500.0, review_s=3600.0,
         cutoff_s=7200.0, validate_s=600.0, prepare_s=600.0,
     )  # fmt: skip

@@ -62,8 +62,10 @@ class Weather:
     events: list[tuple[float, str, Callable[[], None]]] = field(default_factory=list)
     kill_bounds: list[int] = field(default_factory=list)
     kill_calls: list[int] = field(default_factory=list)
+    kill_writes: list[int] = field(default_factory=list)
     worker_bounds: list[int] = field(default_factory=list)
     zombies: list[Any] = field(default_factory=list)
+    past: tuple[Spell, ...] = ()
     jumped: bool = False
     quiet_at: float = 0.0
     night: Night = field(init=False)
@@ -87,8 +89,9 @@ class Weather:
         """All is drawn: from here on it only happens."""
         self.events.sort(key=lambda e: e[0])
         ends = [s.end for s in self.spells] + [e[0] for e in self.events]
-        kills = bool(self.kill_bounds or self.kill_calls or self.worker_bounds)
+        kills = bool(self.kill_bounds or self.kill_calls or self.kill_writes or self.worker_bounds)
         self.quiet_at = max([self.began, *ends, *([self.began + HORIZON_S] if kills else [])])
+        self.past = tuple(self.spells)
         self.events.append((self.quiet_at + 0.001, "it is quiet", self._release))
 
     def at(self, what: str, do: Callable[[], None], when: float | None = None) -> None:
@@ -113,8 +116,9 @@ class Weather:
 
     def _draw_kill(self) -> None:
         for _ in range(self.rng.randint(1, 4)):
-            numbers = self.rng.choice((self.kill_bounds, self.kill_calls))
-            numbers.append(1 + int(self.rng.expovariate(1 / 60)))
+            numbers = self.rng.choice((self.kill_bounds, self.kill_calls, self.kill_writes))
+            often = 8 if numbers is self.kill_writes else 60
+            numbers.append(1 + int(self.rng.expovariate(1 / often)))
 
     def _draw_worker(self) -> None:
         for _ in range(self.rng.randint(1, 3)):
@@ -210,6 +214,7 @@ class Weather:
         """Whatever is still held is let go."""
         self.kill_bounds.clear()
         self.kill_calls.clear()
+        self.kill_writes.clear()
         self.worker_bounds.clear()
         self.spells.clear()
         self.zombies.clear()
@@ -227,7 +232,8 @@ class Weather:
 
     def ask(self, port: str, name: str, write: bool) -> Fate:
         """The fate of one call of the director's."""
-        if port != "bus" and self._counts(self.kill_calls):
+        written = port == "forge" and write and self._counts(self.kill_writes)
+        if written or (port != "bus" and self._counts(self.kill_calls)):
             return Fate(
                 self.rng.choice(("kill", "kill-after", "kill-late")), self.rng.uniform(0.2, IN_FLIGHT_S)
             )
