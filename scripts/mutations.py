@@ -18,24 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STEP = 8
+STEP = 50
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """`faults` are the classes that can bring it to light; which of them strike is the seed's choice."""
-
     name: str
     path: str
     old: str
     new: str
-    faults: str = "all"
 
 
 MUTATIONS = (
     Mutation(
         "drop the key lookup", "perform/outcome.py",
-        "    found = look()\n", "    found = Ok(NOT_THERE)\n", "kill,forge",
+        "    found = look()\n", "    found = Ok(NOT_THERE)\n",
     ),
     Mutation(
         "skip an intent", "tick.py",
@@ -46,36 +43,35 @@ MUTATIONS = (
     ),
     Mutation(
         "charge the wrong counter", "failures.py",
-        "F.INFRA_KILLED: Rule(True, _I,", "F.INFRA_KILLED: Rule(True, _A,", "worker,container",
+        "F.INFRA_KILLED: Rule(True, _I,", "F.INFRA_KILLED: Rule(True, _A,",
     ),
     Mutation(
         "ignore the epoch", "tick.py",
-        "        if intent.sent_epoch != self.world.epoch:\n", "        if False:\n", "kill,lists",
+        "        if intent.sent_epoch != self.world.epoch:\n", "        if False:\n",
     ),
     Mutation(
         "forget a label check", "machines/ticket/table.py",
-        "    elif not issue.has(seen.policy.label()):\n", "    elif False:\n", "people",
+        "    elif not issue.has(seen.policy.label()):\n", "    elif False:\n",
     ),
     Mutation(
         "believe absence at once", "perform/outcome.py",
         "    if lags and sent.at is not None and now < sent.at + lag_s:\n", "    lags = False\n    if False:\n",
-        "forge,lists,kill",
     ),
     Mutation(
         "land without a gate", "machines/ticket/landing.py",
-        "    verdict = gates.judge(seen, name)\n", "    verdict = Ok('green')\n", "none",
+        "    verdict = gates.judge(seen, name)\n", "    verdict = Ok('green')\n",
     ),
     Mutation(
         "do not check the lane's turn", "machines/ticket/landing.py",
-        "    if lane.turn != item.id:\n", "    if False:\n", "all",
+        "    if lane.turn != item.id:\n", "    if False:\n",
     ),
     Mutation(
         "forget to bound retries", "machines/ticket/attempting.py",
-        "        if exhausted(counters.get(name, 0), most):\n", "        if False:\n", "agents",
+        "        if exhausted(counters.get(name, 0), most):\n", "        if False:\n",
     ),
     Mutation(
         "spawn without a slot", "machines/ticket/attempting.py",
-        "    return item.id in slots.waiting[: max(free, 0)]\n", "    return True\n", "all",
+        "    return item.id in slots.waiting[: max(free, 0)]\n", "    return True\n",
     ),
 )  # fmt: skip
 
@@ -100,11 +96,11 @@ def mutate(folder: Path, m: Mutation) -> None:
     path.write_text(text)
 
 
-def hunt(folder: Path, faults: str, seeds: int) -> tuple[int, str, int]:
+def hunt(folder: Path, seeds: int) -> tuple[int, str, int]:
     """The first seed that finds something, what it finds, and how many seeds were played. -1: none did."""
     for first in range(0, seeds, STEP):
         last = min(first + STEP, seeds)
-        args = ("-m", "harness", "sim", "--seeds", f"{first}:{last}", "--faults", faults, "--json")
+        args = ("-m", "harness", "sim", "--seeds", f"{first}:{last}", "--faults", "all", "--json")
         said = subprocess.run(
             [sys.executable, *args],
             cwd=folder,
@@ -137,7 +133,7 @@ def main() -> int:
             folder = Path(name)
             copy(folder)
             mutate(folder, m)
-            seed, what, _ = hunt(folder, m.faults, given.seeds)
+            seed, what, _ = hunt(folder, given.seeds)
         alive += seed < 0
         print(
             f"{m.name:<30} {seed if seed >= 0 else '-':>5}  {what or 'NOT CAUGHT':<40} {time.monotonic() - began:7.1f}",
