@@ -1,7 +1,8 @@
 """A worker's store: one machine's journal as a synced file of lines, with blobs beside it.
 
 The one rule: a record that was answered is on the disk, and nothing else is. A torn last line was never
-answered and is cut off (and kept aside); anything else that is broken is set aside and never written to.
+answered and is cut off (and kept aside); anything else that is broken is set aside and never written to. After
+an error that leaves the file in doubt it is cut back to what was answered, and read again, before it goes on.
 
     FOLDER/journal.jsonl           the segment that is written
     FOLDER/journal-000001.jsonl    sealed segments, oldest first, one chain through all of them
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,7 @@ from typing import Any
 
 from harness.adapters.store import lines, places
 from harness.adapters.store.errors import StoreError
+from harness.adapters.store.facts import Facts
 from harness.core import journal
 from harness.core.journal import Draft, Fault, Record
 from harness.core.result import Err, Ok, Result
@@ -58,6 +59,7 @@ class FileStore:
         self.segment_bytes = SEGMENT_BYTES
         self.read_only = False
         self.machine = ""
+        self._facts = Facts(folder / "facts.json")
         self._lock = threading.RLock()
         self._flock: int | None = None
         self._fd: int | None = None
@@ -65,6 +67,7 @@ class FileStore:
         self._active = Segment(folder / ACTIVE, 1, 0, journal.GENESIS)
         self._size = 0
         self._seq, self._head, self._snapshot = 0, journal.GENESIS, 0
+        self._named = False
         self._lost = ""
 
     @classmethod
@@ -83,7 +86,8 @@ class FileStore:
         """Open or begin the journal of one machine. `on_append` gets each line once it is durable.
 
         `machine` "" takes whichever machine the journal is of. Raises StoreError when another process writes
-        there, or when the journal is broken (it is then renamed to `journal.broken-N` and stays so).
+        there, when the disk does not let it, or when the journal is broken (it is then renamed to
+        `journal.broken-N` and stays so).
         """
         store = cls(Path(folder), clock, code, epoch, on_append)
         store.machine, store.read_only, store.segment_bytes = machine, read_only, segment_bytes
@@ -92,6 +96,9 @@ class FileStore:
                 store.folder.mkdir(parents=True, exist_ok=True)
                 store._claim()
             store._load()
+        except OSError as e:
+            store.close()
+            raise places.unwritten(Path(e.filename or folder), e) from e
         except BaseException:
             store.close()
             raise
@@ -201,8 +208,8 @@ class FileStore:
     def _refusal(self, machine: str, expect_seq: int) -> Err | None:
         if self.read_only:
             return Err(Failure.INTERNAL_ERROR, f"{self.folder} was opened for reading only")
-        if self._lost:
-            return Err(Failure.INFRA_ENGINE, f"{self.folder} must be opened again: {self._lost}")
+        if self._lost and not self._take_up():
+            return Err(Failure.INFRA_ENGINE, f"{self.folder} cannot be written: {self._lost}")
         if self.machine and machine != self.machine:
             whose = f"{self.folder} is the journal of {self.machine}, not of {machine}"
             return Err(Failure.INTERNAL_ERROR, whose)
@@ -211,13 +218,36 @@ class FileStore:
             return Err(Failure.INTERNAL_ERROR, number)
         return None
 
+    def _take_up(self) -> bool:
+        """Go on after an error that left the file in doubt: back to what was answered, and all of it read
+        again. Where that fails too, nothing has changed, and the next append tries again."""
+        if self._flock is None:
+            return False
+        before = (self._sealed, self._active, self._seq, self._head, self._snapshot, self._size)
+        try:
+            fd, self._fd = self._fd, None
+            if fd is not None:
+                os.close(fd)
+            if os.path.lexists(self._active.path):
+                os.truncate(self._active.path, self._size)
+            self._sealed, self._seq, self._head, self._snapshot, self._size = [], 0, journal.GENESIS, 0, 0
+            self._named = False
+            self._load()
+            self._sync()
+        except (OSError, StoreError) as e:
+            self._sealed, self._active, self._seq, self._head, self._snapshot, self._size = before
+            self._lost = str(e)
+            return False
+        self._lost = ""
+        return True
+
     def _open_active(self) -> int:
         if self._fd is None:
-            new = not os.path.lexists(self._active.path)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(self._active.path, flags, 0o644)
-            if new:
-                places.sync_folder(self.folder)
+        if not self._named:
+            places.sync_folder(self.folder)
+            self._named = True
         return self._fd
 
     def _write(self, line: bytes) -> None:
@@ -232,8 +262,8 @@ class FileStore:
         getattr(os, "fdatasync", os.fsync)(self._open_active())
 
     def _undo(self, error: OSError) -> Err:
-        """Back to the last good offset. When that fails too, nothing is written until the folder is opened
-        again: what is on the disk is then only known by reading it."""
+        """Back to the last good offset. When that fails too, nothing is written before `_take_up`: what is on
+        the disk is then only known by reading it."""
         full = error.errno in places.FULL
         try:
             if self._fd is not None:
@@ -254,9 +284,9 @@ class FileStore:
         a = self._active
         self._sealed.append(Segment(sealed, a.first, a.count, a.prev))
         self._active = Segment(a.path, self._seq + 1, 0, self._head)
-        if self._fd is not None:
-            os.close(self._fd)
-        self._fd, self._size = None, 0
+        fd, self._fd, self._size, self._named = self._fd, None, 0, False
+        if fd is not None:
+            os.close(fd)
         places.sync_folder(self.folder)
 
     # ------------------------------------------------------------ reading
@@ -317,7 +347,7 @@ class FileStore:
                 places.write_file(path, data)
                 places.sync_folder(self.folder)
             except OSError as e:
-                raise _unwritten(path, e) from e
+                raise places.unwritten(path, e) from e
         return sha
 
     def get_blob(self, sha256: str) -> bytes | None:
@@ -330,46 +360,22 @@ class FileStore:
 
     def control(self, verb: str, args: Mapping[str, Any]) -> int:
         with self._lock:
-            kept = self._facts()
-            number = len(kept["controls"]) + 1
-            entry = {"id": number, "at": self.clock.now(), "verb": verb, "args": dict(args)}
-            self._keep({**kept, "controls": [*kept["controls"], entry]})
-            return number
+            self._must_write()
+            return self._facts.control(self.clock.now(), verb, args)
 
     def controls(self, after: int = 0) -> Sequence[Control]:
         with self._lock:
-            found = self._facts()["controls"][max(after, 0) :]
-        return [Control(c["id"], c["at"], c["verb"], c["args"]) for c in found]
+            return self._facts.controls(after)
 
     def get(self, key: str) -> Any | None:
         with self._lock:
-            return self._facts()["facts"].get(key)
+            return self._facts.get(key)
 
     def put(self, key: str, value: Any) -> None:
         """Keep a JSON value; None forgets the key."""
         with self._lock:
-            kept = self._facts()
-            facts = {k: v for k, v in kept["facts"].items() if k != key}
-            self._keep({**kept, "facts": facts if value is None else {**facts, key: value}})
-
-    def _facts(self) -> dict[str, Any]:
-        path = self.folder / "facts.json"
-        data = places.read_file(path)
-        if data is None:
-            return {"controls": [], "facts": {}}
-        try:
-            kept = json.loads(data)
-            return {"controls": list(kept["controls"]), "facts": dict(kept["facts"])}
-        except (ValueError, TypeError, KeyError) as e:
-            raise StoreError(f"{path} is damaged: remove it; what it held is asked for again") from e
-
-    def _keep(self, kept: dict[str, Any]) -> None:
-        self._must_write()
-        path = self.folder / "facts.json"
-        try:
-            places.write_file(path, json.dumps(kept).encode())
-        except OSError as e:
-            raise _unwritten(path, e) from e
+            self._must_write()
+            self._facts.put(key, value)
 
     def _must_write(self) -> None:
         if self.read_only:
@@ -383,8 +389,3 @@ def _start(data: bytes) -> tuple[int, str] | None:
     except ValueError:
         return None
     return record.seq, record.prev
-
-
-def _unwritten(path: Path, error: OSError) -> StoreError:
-    full = error.errno in places.FULL
-    return StoreError(f"{path}: {error.strerror}", Failure.DISK_FULL if full else Failure.INFRA_ENGINE)

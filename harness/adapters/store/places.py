@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from harness.adapters.store.errors import StoreError
+from harness.failures import Failure
 
 READ_LIMIT_BYTES = 256 << 20
 
@@ -123,3 +124,9 @@ def free_name(path: Path) -> Path:
     while os.path.lexists(candidate := path.with_name(f"{path.name}-{number}")):
         number += 1
     return candidate
+
+
+def unwritten(path: Path, error: OSError) -> StoreError:
+    """What it means that a file could not be written."""
+    full = error.errno in FULL
+    return StoreError(f"{path}: {error.strerror}", Failure.DISK_FULL if full else Failure.INFRA_ENGINE)

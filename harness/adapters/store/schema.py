@@ -148,9 +148,10 @@ def create(path: Path, *, at: float, migrations: Path = MIGRATIONS) -> None:
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         db = connect(new)
         try:
-            db.execute("PRAGMA journal_mode=WAL")
             _run(db, migrations)
             db.execute("INSERT INTO meta VALUES (1, 0, ?, ?)", (secrets.token_hex(4), at))
+            # Last, so that nothing is left in a log of the file's first name: closing says nothing of an error.
+            db.execute("PRAGMA journal_mode=WAL")
         finally:
             db.close()
         os.link(new, path)

@@ -99,17 +99,23 @@ class SqlStore:
                 raise StoreError(
                     f"{path} has the older schema {found}: the next start of the director migrates it"
                 )
-        elif not found:
-            schema.create(path, at=clock.now(), migrations=migrations)
-        elif found != newest:
-            schema.upgrade(path, found, at=clock.now(), migrations=migrations)
-        if not read_only:
-            schema.mark(path)
+        try:
+            if not read_only and create and not found:
+                schema.create(path, at=clock.now(), migrations=migrations)
+            elif not read_only and create and found != newest:
+                schema.upgrade(path, found, at=clock.now(), migrations=migrations)
+            if not read_only:
+                schema.mark(path)
+        except OSError as e:
+            full = Failure.DISK_FULL if e.errno in places.FULL else Failure.INFRA_ENGINE
+            raise StoreError(f"{path} cannot be written: {e.strerror}", full) from e
         try:
             store = cls(path, clock, code, epoch, read_only)
             store._limit(limit_bytes)
         except exc.DBAPIError as e:
             raise _store_error(path, e) from e
+        except sqlite3.Error as e:
+            raise schema.unusable(path, e) from e
         return store
 
     def _limit(self, limit_bytes: int) -> None:
