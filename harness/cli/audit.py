@@ -131,7 +131,9 @@ def verify(bundle: str | None, store: bool, audits: str | None, config: str | No
         one = index.find(folder, bundle)
         return _found(verifying.verify_bundle(one), f"bundle {one.name}", as_json)
     bundles = len(index.bundles_on_disk(folder))
-    return _found(verifying.verify_audits(folder), f"{_count(bundles, 'bundle')} in {folder}", as_json)
+    gone = sum(1 for x in index.read_index(folder).values() if x.removed)
+    about = f"{_count(bundles, 'bundle')} in {folder}" + (f" ({gone} removed by retention)" if gone else "")
+    return _found(verifying.verify_audits(folder), about, as_json)
 
 
 def _one_of(bundle: str | None, audits: str | None) -> None:
