@@ -14,7 +14,8 @@ from harness.core.result import Ok
 from harness.failures import Failure
 from harness.policy import Policy
 from harness.sim.clock import ProcessClock, Time
-from harness.sim.invariants import COUNTERS, Checker
+from harness.sim.invariants import Checker
+from harness.sim.morning import COUNTERS
 from harness.sim.night import REPO, Night
 from harness.sim.outside import Fate
 from harness.sim.people import People
@@ -33,8 +34,8 @@ def found(first: int, last: int, options: Options) -> list[str]:
     ]
 
 
-def test_nights_with_all_faults_break_no_invariant() -> None:
-    assert found(0, 40, BOTH) == []
+def test_a_thousand_nights_with_all_faults_break_no_invariant() -> None:
+    assert found(0, 1000, BOTH) == []
 
 
 def test_nights_without_faults_release_everything() -> None:
@@ -153,6 +154,17 @@ def test_a_journal_that_was_changed_is_found() -> None:
     records[0] = type(records[0])(**{**{f: getattr(records[0], f) for f in records[0].__slots__}, "body": {}})
     checker.end(in_time=False)
     assert "journals verify" in names(checker)
+
+
+def test_an_attempt_that_begins_after_a_persons_no_is_found() -> None:
+    night, _, checker = watched()
+    night.run(lambda n: f"{REPO}/attempt/1.1" in n.turns.items)
+    checker.people.refused[1] = night.clock.at - 10.0
+    checker.end(in_time=False)
+    assert "a person's no counts" not in names(checker)
+    checker.people.refused[1] = night.clock.at - 1000.0
+    checker.end(in_time=False)
+    assert "a person's no counts" in names(checker)
 
 
 def test_what_never_settles_is_found() -> None:
