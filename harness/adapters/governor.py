@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Protocol
 
+from harness.adapters.store.errors import StoreError
 from harness.core.budget import HOUR_S, MINUTE_S, Budget, Limits
 from harness.core.result import Err, Ok, Result
 from harness.failures import Failure
@@ -216,7 +217,11 @@ class Governor:
                 "strikes": b.strikes,
                 "span_s": self._penalties.get(name, Penalty()).span_s,
             }
-        self._put(self._key, {"v": 1, "at": now, "clean": clean, "resources": resources})
+        try:
+            self._put(self._key, {"v": 1, "at": now, "clean": clean, "resources": resources})
+        except StoreError:
+            # On a full disk calls are governed from memory; the next grant tries to write all of it again.
+            return
         self._unsaved = {}
         self._saved_at = now
 

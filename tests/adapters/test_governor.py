@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.adapters.governor import GITHUB_LIMITS, READ, WRITE, Governor, Grant
+from harness.adapters.store.errors import StoreError
 from harness.core.budget import Limits
 from harness.core.result import Err, Ok
 from harness.failures import Failure
@@ -43,6 +44,17 @@ class Shelf:
     def put(self, key: str, value: Any) -> None:
         self.kept[key] = json.dumps(value, allow_nan=False)
         self.puts += 1
+
+
+class Full(Shelf):
+    """One that cannot be written to for a while."""
+
+    full = False
+
+    def put(self, key: str, value: Any) -> None:
+        if self.full:
+            raise StoreError("database or disk is full")
+        super().put(key, value)
 
 
 def make(
@@ -264,3 +276,22 @@ def test_threads_together_get_no_more_than_the_cap() -> None:
         t.join()
     assert len(got) == 100
     assert len(set(got)) == 100
+
+
+def test_a_full_disk_takes_no_leave_away_and_is_caught_up_with() -> None:
+    clock, shelf = Hands(), Full()
+    g = make(clock, shelf, concurrent=2)
+    shelf.full = True
+    for _ in range(5):
+        granted(g, READ)
+    g.penalty((READ,), retry_after_s=5.0)
+    assert isinstance(g.enter(READ), Err)
+    clock.at += 6.0
+    granted(g, READ)
+    g.success(READ)
+    g.flush()
+    shelf.full = False
+    granted(g, READ)
+    clock.at += 2.0
+    granted(g, READ)
+    assert make(clock, shelf).snapshot()["resources"][READ]["used_hour"] >= 8
