@@ -124,13 +124,14 @@ def open_pull(e: fx.OpenPull, sent: Sent, world: World) -> Outcome:
 
     def act() -> Outcome:
         made = forge.open_pull(e.head, e.base, e.title, body, e.draft)
-        if isinstance(made, Err) and made.failure == Failure.CONFLICT:
+        if isinstance(made, Err) and (made.failure, made.detail) == (Failure.CONFLICT, "already exists"):
             again = look()
             if isinstance(again, Ok) and again.value is not NOT_THERE:
                 return Outcome.done(again.value)
             return Outcome("deferred", None, Failure.FORGE_DOWN, "it exists, but is not listed yet")
-        if isinstance(made, Err) and not made.maybe and _deleted(e.head, world):
-            return Outcome.failed(Failure.CONFLICT, f"branch {e.head} is not there any more")
+        gone = _deleted((e.head, e.base), world) if isinstance(made, Err) and not made.maybe else ""
+        if gone:
+            return Outcome.failed(Failure.CONFLICT, f"branch {gone} is not there any more")
         return from_result(made, world.clock.now())
 
     done = _keyed(look, act, sent, world)
@@ -143,10 +144,12 @@ def open_pull(e: fx.OpenPull, sent: Sent, world: World) -> Outcome:
     return from_result(forge.edit_pull(pull.number, body=body, base=new_base), world.clock.now(), _facts)
 
 
-def _deleted(branch: str, world: World) -> bool:
+def _deleted(branches: tuple[str, ...], world: World) -> str:
     """A forge that does not show a branch yet is waited for; one that a person deleted never comes."""
     refs = world.repo.remote_refs() if world.repo is not None else None
-    return isinstance(refs, Ok) and f"refs/heads/{branch}" not in refs.value
+    if not isinstance(refs, Ok):
+        return ""
+    return next((b for b in branches if f"refs/heads/{b}" not in refs.value), "")
 
 
 def edit_pull(e: fx.EditPull, world: World) -> Outcome:

@@ -223,8 +223,10 @@ class GitHubForge:
         asked = self._ask_text("POST", f"{self._path}/pulls", wanted)
         if not isinstance(asked, Ok):
             return asked
-        if refusals.head_unseen(asked.value):
-            return self._recent.lagging(f"head {head}", f"the branch {head} is not on the forge")
+        end = refusals.unseen_end(asked.value)
+        if end:
+            branch = head if end == "head" else base
+            return self._recent.lagging(f"{end} {branch}", f"the branch {branch} is not on the forge")
         r = self._calls.read_written(asked.value, shapes.pull)
         if isinstance(r, Ok):
             self._recent.born(f"pull {r.value.number}")

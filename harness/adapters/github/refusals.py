@@ -23,6 +23,7 @@ LOCKED = "locked"
 ARCHIVED = "archived"
 NO_COMMITS = "no commits between base and head"
 UNSEEN = "not seen yet"
+STRANGERS = "the two branches have no history in common: somebody rewrote one of them"
 
 _LIMITED = re.compile(
     r"rate limit|abuse detection|wait a few minutes before you try again|submitted too quickly", re.IGNORECASE
@@ -70,6 +71,7 @@ TABLE: tuple[Refusal, ...] = (
     Refusal((422,), r"already[ _]exists", F.CONFLICT, EXISTS),
     Refusal((422,), r"no commits between", F.AGENT_NO_CHANGES, NO_COMMITS),
     Refusal((422,), r"no commit found", F.FORGE_DOWN, UNSEEN),
+    Refusal((422,), r"no history in common|entirely different commit histories", F.CONFLICT, STRANGERS),
     Refusal((400, 406, 413, 414, 415, 422, 428, 431), "", F.INTERNAL_ERROR),
 )
 """First fit wins. 301 and 5xx are not here: see `refuse`."""
@@ -97,20 +99,20 @@ def too_long(answer: Answer) -> bool:
     return answer.status in (413, 422) and _TOO_LONG.search(words(answer)) is not None
 
 
-def head_unseen(answer: Answer) -> bool:
-    """A pull request's head that the forge does not know (yet): its error names the field and no message."""
+def unseen_end(answer: Answer) -> str:
+    """Which end of a pull request, head or base, the forge does not know (yet): its error names the field and
+    no message. Empty where it is no such error."""
     if answer.status != 422:
-        return False
+        return ""
     try:
         errors = answer.json().get("errors") or ()
     except (ValueError, AttributeError):
-        return False
-    return any(
-        isinstance(e, Mapping)
-        and e.get("field") in ("head", "head_sha")
-        and e.get("code") in ("invalid", "missing")
-        for e in errors
-    )
+        return ""
+    ends = {"head": "head", "head_sha": "head", "base": "base"}
+    for e in errors:
+        if isinstance(e, Mapping) and e.get("field") in ends and e.get("code") in ("invalid", "missing"):
+            return ends[e["field"]]
+    return ""
 
 
 def limit_in(answer: Answer, now: float) -> Limit | None:
