@@ -196,14 +196,14 @@ class Soak:
 
     def _murder(self, world: World) -> None:
         """SIGKILL for the first worker of each task that is meant for it, once its agent works."""
-        names = {f"-{t.number}-1-i1" for t in self.chosen if t.kind == "killed"}
+        meant = {str(t.number) for t in self.chosen if t.kind == "killed"}
         for name, life in world.live().items():
-            end = re.search(r"-\d+-\d+-i1$", name)
-            if end is None or end[0] not in names or name in self.victims:
+            end = re.search(r"-(\d+)-1-i1$", name)
+            if end is None or end[1] not in meant or name in self.victims:
                 continue
             if self.runtime == "docker":
                 docker("kill", life, check=False)
-            elif not _kill_agent(world.folder / "data" / "jobs" / name, int(life.split("/")[0])):
+            elif not _kill_worker(world.folder / "data", f"{end[1]}.1", int(life.split("/")[0])):
                 continue
             self.victims.add(name)
 
@@ -236,18 +236,16 @@ class Soak:
         }  # fmt: skip
 
 
-def _kill_agent(job: Path, shim: int) -> bool:
-    """The worker below its shim, and everything in it, once its agent runs."""
-    found = subprocess.run(
-        ["pgrep", "--parent", str(shim)], capture_output=True, text=True, timeout=10, check=False
-    ).stdout.split()
+def _kill_worker(data: Path, attempt: str, shim: int) -> bool:
+    """The worker below its shim, once its agent runs."""
+    if not any((data / "attempts" / attempt / "audit" / "jobs").glob("*/started.json")):
+        return False
+    argv = ["pgrep", "--parent", str(shim)]
+    found = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False).stdout.split()
     for pid in found:
         with contextlib.suppress(OSError):
-            agents = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            if agents and job.exists():
-                os.kill(int(pid), signal.SIGKILL)
-                return True
-    return False
+            os.kill(int(pid), signal.SIGKILL)
+    return bool(found)
 
 
 def _writes(world: World) -> list[str]:
