@@ -167,8 +167,11 @@ class Ticker:
             not_before = max(
                 not_before, now + (0.0 if o.absent else backoff.delay_s(intent.tries + 1, str(intent.n)))
             )
-        body: dict[str, Any] = {"intent": intent.n, "effect": intent.effect.get("$", ""), "status": status}
-        if o.value is not None:
+        name = str(intent.effect.get("$", ""))
+        body: dict[str, Any] = {"intent": intent.n, "effect": name, "status": status}
+        if status == "failed" and getattr(self.codec.classes.get(name), "tells", False):
+            body |= {"status": "done", "value": {"skipped": True}}
+        elif o.value is not None:
             body["value"] = self.codec.encode(o.value)
         if o.failure:
             body["failure"] = str(o.failure)

@@ -408,3 +408,15 @@ def test_whose_permission_cannot_be_asked_is_not_taken_for_a_stranger(w: Worksho
     w.hub.person_reviews("ada", pull, "APPROVED")
     w.forge.before = lambda name, args: Err(Failure.FORGE_DOWN, "503") if name == "permission" else None
     assert Eye(w).see(query) == Unknown("503")
+
+
+def test_a_pause_holds_however_many_commands_came_after_it(w: Workshop) -> None:
+    w.store.control("pause", {})
+    for n in range(120):
+        w.store.control("retry", {"issue": n})
+    seen = Eye(w).see("controls")
+    assert [c.verb for c in seen].count("pause") == 1 and len(seen) <= 60
+    w.store.control("resume", {})
+    for n in range(120):
+        w.store.control("retry", {"issue": n})
+    assert [c.verb for c in Eye(w).see("controls") if c.verb != "retry"] == ["resume"]

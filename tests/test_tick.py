@@ -97,14 +97,24 @@ def test_an_alarm_waits_for_what_is_in_hand(w: Workshop) -> None:
 
 def test_a_failed_intent_skips_the_rest_and_takes_its_edge_unasked(w: Workshop) -> None:
     b = Bench(w)
+    attempt = Attempt(code="1.1", ticket=TICKET, base_sha=w.main, start_sha="f" * 40, base="main")
+    item = b.tick(b.ticker.open(f"{REPO}/attempt/1.1", attempt))
+    assert item.failed_intent is not None and item.open_intent is None
+    item = b.tick(item)
+    assert (item.state, item.data.outcome) == ("HARVESTING", "failed")
+    assert "WriteBrief" not in b.performed
+
+
+def test_what_only_tells_people_decides_nothing_when_it_cannot_be_told(w: Workshop) -> None:
+    """A token that may not set labels, a comment the forge does not take: written down, and passed over."""
+    b = Bench(w)
     w.forge.before = lambda name, args: (
         Err(Failure.INTERNAL_ERROR, "the forge answered 422") if name == "comment" else None
     )
-    item = b.tick(opened(b))
-    assert item.failed_intent is not None and item.open_intent is None
-    item = b.tick(item)
-    assert (item.state, item.data.detail) == ("GONE", "the forge answered 422")
-    assert "Label" not in b.performed
+    item = b.rest(opened(b))
+    assert [(i.status, i.detail) for i in item.intents] == [("done", "the forge answered 422"), ("done", "")]
+    assert item.intents[0].value == {"skipped": True}
+    assert item.state == "CLAIMING" and b.performed == ["Comment", "Label"]
 
 
 def test_our_own_spacing_is_not_journalled(w: Workshop) -> None:
@@ -160,7 +170,8 @@ def test_what_nobody_is_charged_for_is_bounded_in_time(w: Workshop) -> None:
         w.clock.at += 60
     assert item.intents[0].status == "deferred" and item.intents[0].tries > 3
     w.clock.at += 86400
-    assert b.tick(item).intents[0].status == "failed"
+    over = b.tick(item).intents[0]
+    assert (over.status, over.value) == ("done", {"skipped": True})
 
 
 # ---------------------------------------------------------------- after a crash

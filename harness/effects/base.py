@@ -8,10 +8,14 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What every effect says of itself. Not to be used alone."""
+    """What every effect says of itself. Not to be used alone.
+
+    `tells` marks one that only tells people something: where it fails for good that is written down and the
+    machine goes on. A label that cannot be set must not decide what becomes of an issue."""
 
     port: ClassVar[str] = "local"
     lags: ClassVar[bool] = False
+    tells: ClassVar[bool] = False
 
     @property
     def key(self) -> str:

@@ -16,6 +16,7 @@ class Comment(Effect):
     name: str
     body: str
     port: ClassVar[str] = "forge"
+    tells: ClassVar[bool] = True
     lags: ClassVar[bool] = True
 
     @property
@@ -29,6 +30,7 @@ class Label(Effect):
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     port: ClassVar[str] = "forge"
+    tells: ClassVar[bool] = True
 
     @property
     def key(self) -> str:
@@ -102,6 +104,7 @@ class SetStatus(Effect):
     state: str
     description: str
     port: ClassVar[str] = "forge"
+    tells: ClassVar[bool] = True
 
     @property
     def key(self) -> str:
@@ -126,6 +129,7 @@ class PublishRelease(Effect):
 class EnsureLabels(Effect):
     names: tuple[str, ...]
     port: ClassVar[str] = "forge"
+    tells: ClassVar[bool] = True
 
     @property
     def key(self) -> str:

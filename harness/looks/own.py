@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.core.item import Item
 from harness.domain import (
+    Control,
     Entry,
     Lane,
     Limited,
@@ -16,6 +17,10 @@ from harness.domain import (
     Unknown,
 )
 from harness.ports import World
+
+
+CONTROLS_LIMIT = 50
+HOLDING = frozenset({"pause", "resume", "drain", "started"})
 
 
 @dataclass
@@ -49,7 +54,7 @@ class Own:
                 newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
                 return _peer(newest)
             case "controls":
-                return tuple(self.world.store.controls())[-50:]
+                return _in_force(tuple(self.world.store.controls()))
             case "signal":
                 return self.signal()
             case "limits":
@@ -84,7 +89,13 @@ class Own:
                 and i.data.not_before <= self.world.clock.now()
             )
         ]
+        if self._no_room():
+            return Slots(live)  # nobody's turn comes before there is room on the disk
         return Slots(live, tuple(i.id for i in sorted(want, key=lambda i: (i.entered_at, i.id))))
+
+    def _no_room(self) -> bool:
+        free = self.world.free()
+        return free is not None and free < self.world.policy().min_free_bytes
 
     def _lane(self) -> Lane:
         opened = [i for i in self.kind("release") if i.state == "OPEN"]
@@ -100,6 +111,12 @@ class Own:
         turn = min(landing, key=place, default=None)
         d = release.data
         return Lane(release.id, d.version, d.branch, turn.id if turn else "", d.base_sha, d.prepare)
+
+
+def _in_force(controls: tuple[Control, ...]) -> tuple[Control, ...]:
+    """The newest commands, and the last that paused or resumed however old it is: it still holds."""
+    last = [c for c in controls[:-CONTROLS_LIMIT] if c.verb in HOLDING][-1:]
+    return (*last, *controls[-CONTROLS_LIMIT:])
 
 
 def _peer(item: Item[Any] | None) -> Peer | Unknown:

@@ -19,6 +19,7 @@ from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
 from harness.policy import Policy
 from harness.texts.pulls import flagged
 
+DELIVERY_S = 86400.0  # as long as an effect may stay open
 
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
     name = worker_name(item, policy.repo, policy.instance)
@@ -121,7 +122,16 @@ def _ended(item: Item[Attempt], seen: Seen, job: Status | Absent, beat: Any) -> 
 
 def _late(item: Item[Attempt], seen: Seen, status: Status) -> bool:
     """Whether its time had passed when it ended. What ended at an unknown time gets the benefit of the doubt."""
-    return status.limit == "wall" or (status.finished_at or 0.0) - item.entered_at > seen.policy.worker_wall_s
+    return status.limit == "wall" or _overdue(item, seen, status.finished_at or 0.0)
+
+
+def _overdue(item: Item[Attempt], seen: Seen, at: float) -> bool:
+    """Once its work is published, what it waits for is the forge's time and not the worker's: then the time
+    counts anew from our last answer, for a day at most."""
+    wall_s = seen.policy.worker_wall_s
+    if not item.data.head:
+        return at - item.entered_at > wall_s
+    return at - item.changed_at > wall_s or at - item.entered_at > wall_s + DELIVERY_S
 
 
 def _evidence(item: Item[Attempt], kind: str, failure: str) -> tuple[str, str]:
@@ -149,7 +159,7 @@ def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
     capped = seen[f"capped/{item.data.code}"]
     if known(capped) and capped:
         return Err(Failure.BUDGET_EXHAUSTED, capped)
-    if seen.now - item.entered_at > p.worker_wall_s:
+    if _overdue(item, seen, seen.now):
         note = {"outcome": "failed", "failure": str(Failure.TIMEOUT), "asked_stop": "timeout"}
         return ok(
             E.TIMED_OUT,

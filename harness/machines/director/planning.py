@@ -12,7 +12,7 @@ from harness.core.item import Item
 from harness.core.journal import iso
 from harness.core.result import Err, Pass
 from harness.domain import Unknown
-from harness.effects import CreateBranch, EndGate, EnsureLabels, OpenMachine, SetStatus, StartPrepare
+from harness.effects import CreateBranch, Effect, EndGate, EnsureLabels, OpenMachine, SetStatus, StartPrepare
 from harness.failures import Failure
 from harness.machines import gates
 from harness.machines.director.plan import plan
@@ -108,12 +108,12 @@ def watch_plan(item: Item[Director], seen: Seen) -> Watch:
         return unready
     name = gates.gate_name(p, tree, d.prepare)
     if d.gate != name:
-        return stay(
-            gates.start_gate(p, tree, sha, d.prepare), why=f"baseline of {default}@{sha[:12]}", gate=name
-        )
+        start = gates.start_gate(p, tree, sha, d.prepare)
+        return stay(start, why=f"baseline of {default}@{sha[:12]}", gate=name, gate_tries=1)
     verdict = gates.judge(seen, name)
     if isinstance(verdict, Err) and verdict.failure == Failure.INFRA_KILLED:
-        return stay(EndGate(name), why="the baseline left no exit status", gate="")
+        start = gates.start_gate(p, tree, sha, d.prepare)
+        return _again(item, seen, verdict, "gate_tries", EndGate(name), start)
     if isinstance(verdict, Err):
         if verdict.failure == Failure.TESTS_FAILED and not gates.ended(item, name):
             return stay(EndGate(name), why=f"{default}@{sha[:12]} is red")
@@ -135,19 +135,20 @@ def _prepare(item: Item[Director], seen: Seen, sha: str) -> Watch | None:
         return stay(*begun, why=why, prepare=name, prepare_tries=1)
     ready = gates.prepared(seen, name)
     if isinstance(ready, Err):
-        return _again(item, seen, ready, StartPrepare(name, sha, p.prepare, p.image))
+        start = StartPrepare(name, sha, p.prepare, p.image)
+        return _again(item, seen, ready, "prepare_tries", start)
     return ready if isinstance(ready, Pass) else None
 
 
-def _again(item: Item[Director], seen: Seen, failed: Err, start: StartPrepare) -> Watch:
+def _again(item: Item[Director], seen: Seen, failed: Err, counter: str, *begun: Effect) -> Watch:
     """An engine that restarted or a registry that was away is no property of the base: it is tried again, ever
     less often, for as long as the branch stays where it is."""
-    tries = item.data.prepare_tries
+    tries = int(getattr(item.data, counter))
     wait_s = min(AGAIN_S * 2 ** min(tries, 20), AGAIN_LIMIT_S)
     if seen.now - item.changed_at < wait_s:
         what = "" if failed.failure == Failure.INFRA_KILLED else "base_red: "
         return Pass(f"{what}{failed.detail}; tried {tries} times, again within {int(wait_s)} s")
-    return stay(start, why=f"{failed.detail}: try {tries + 1}", prepare_tries=tries + 1)
+    return stay(*begun, why=f"{failed.detail}: try {tries + 1}", **{counter: tries + 1})
 
 
 def _open(

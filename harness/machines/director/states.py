@@ -56,6 +56,7 @@ class Director:
     chosen: tuple[int, ...] = ()
     release: str = ""
     gate: str = ""
+    gate_tries: int = 0
     prepare: str = ""
     prepare_tries: int = 0
     base_sha: str = ""
