@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from harness.core.item import Item
+from harness.failures import Failure
 from harness.machines.all import kind_of
 from harness.perform.outcome import Outcome
 from harness.tick import Fenced, StoreUnavailable, Ticker
@@ -23,6 +24,7 @@ PORTS: Mapping[str, int] = {"forge": 2, "git": 2, "runtime": 4, "local": 2, "bus
 QUEUE_LIMIT = 200
 IDLE_WAIT_S = 0.5
 JUMP_S = 5.0
+UNWRITTEN = frozenset({Failure.DISK_FULL, Failure.INFRA_ENGINE})
 
 
 class SteadyClock:
@@ -226,6 +228,9 @@ class Loop:
             self.trouble = str(e)
             return item
         except Exception as e:
+            if getattr(e, "failure", "") in UNWRITTEN:  # the disk's trouble, no machine's: it comes again
+                self.trouble = str(e)
+                return item
             return self._strike(item, e)
 
     def _strike(self, item: Item[Any], error: Exception) -> Item[Any]:

@@ -366,4 +366,5 @@ class World:
     gaps: Callable[[], int] = int
     memo: dict[str, tuple[float, Any]] = field(default_factory=dict)
     redact: Callable[[str], str] = str
+    free: Callable[[], int | None] = lambda: None
     on_refs: Callable[[Mapping[str, str]], Result[None]] | None = None

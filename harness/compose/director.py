@@ -38,6 +38,7 @@ from harness.compose.parts import (
     budgets,
     caps_of,
     forge_of,
+    free_bytes,
     limits_of,
     model_settings,
     quiet,
@@ -175,7 +176,7 @@ def _start(
         screen=lambda i: screened(i, force.policy, repo, redactor),
         marks=Marks(secret_of(data), instance, config.forge.repo.lower()), tools=tools_of(name),
         agents=AGENTS, agent_brief=agent_brief(config), image_name=config.containers.image,
-        limits=limits_of(config), redact=redactor.text,
+        limits=limits_of(config), redact=redactor.text, free=lambda: free_bytes(data),
     )  # fmt: skip
     gateway.start()
     pools = Pools()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -111,6 +112,14 @@ def caps_of(config: Config) -> Caps:
 
 def bounds_of(config: Config) -> Bounds:
     return Bounds(config.audit.retention_seconds, config.audit.total_bytes)
+
+
+def free_bytes(folder: Path) -> int | None:
+    """What is free where a folder lies; None where nobody can say."""
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
 
 
 def runtime_dir(data: Path) -> Path:

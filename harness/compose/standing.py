@@ -243,6 +243,9 @@ def _attempting(s: Standing, item: Item[Any]) -> str:
         return f"attempt {attempt.data.code}: {attempt.state.lower()}"
     if item.data.not_before > s.now:
         return f"its next attempt, in {int(item.data.not_before - s.now) + 1} s"
+    free = _free(s.data)
+    if free is not None and free < s.policy.min_free_bytes:
+        return "room on the director's disk"
     slots: Slots = s.own.answer("slots")
     if item.id not in slots.waiting[: max(s.policy.max_workers - slots.live, 0)]:
         return "a free worker"

@@ -225,7 +225,10 @@ def _last_words(world: World, item: Any, final: str) -> None:
         "incarnation": world.epoch, "state": item.state, "final": final, "reason": (d.detail or d.summary)[:2000],
         "failure": d.failure if final != "DONE" else "", "counters": dict(d.counters),
     }  # fmt: skip
-    places.write(world.data / "last.json", json.dumps(words).encode())
+    try:
+        places.write(world.data / "last.json", json.dumps(words).encode())
+    except OSError as e:  # on a full disk; the director has heard them, or looks at the exit code
+        print(f"harness worker: {world.data / 'last.json'}: {e.strerror}", file=sys.stderr, flush=True)
 
 
 def first(brief: Mapping[str, Any], image: str) -> Worker:

@@ -12,23 +12,35 @@ from harness import effects as fx
 from harness.failures import Failure
 from harness.perform import forge, git, jobs, local, work
 from harness.perform.outcome import Outcome, Sent
+from harness.perform.places import NoRoom
 from harness.ports import World
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+BROKEN = frozenset({errno.EIO, errno.EROFS})
+PASSING = frozenset({Failure.DISK_FULL, Failure.INFRA_ENGINE})
+ROOM_S = 15.0
 
 
 def perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
-    """A disk that is full is nobody's bug: every effect looks for its key first, so it is tried again."""
+    """A disk that is full or fails is nobody's bug: every effect looks for its key first, so it is tried
+    again. Below the floor of free space nothing is started; that is written once, and waits for as long as it
+    takes at nobody's cost."""
     try:
         return _perform(effect, sent, world)
+    except NoRoom as e:
+        after = world.clock.now() + min(world.policy().interval_s, ROOM_S)
+        status = "later" if sent.tries else "deferred"
+        return Outcome(status, None, Failure.DISK_FULL, str(e), after)
     except OSError as e:
-        if e.errno not in FULL:
+        if e.errno not in FULL | BROKEN:
             raise
-        return Outcome("deferred", None, Failure.DISK_FULL, f"{type(effect).__name__}: {e.strerror}")
+        failure = Failure.DISK_FULL if e.errno in FULL else Failure.INFRA_ENGINE
+        return Outcome("deferred", None, failure, f"{type(effect).__name__}: {e.filename}: {e.strerror}")
     except Exception as e:
-        if getattr(e, "failure", "") != Failure.DISK_FULL:
+        said = getattr(e, "failure", "")
+        if said not in PASSING:
             raise
-        return Outcome("deferred", None, Failure.DISK_FULL, f"{type(effect).__name__}: {e}")
+        return Outcome("deferred", None, said, f"{type(effect).__name__}: {e}")
 
 
 def _perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:

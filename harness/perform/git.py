@@ -147,6 +147,7 @@ def _remember(e: fx.Publish, world: World) -> None:
 
 
 def clone(e: fx.Clone, world: World) -> Outcome:
+    places.need_room(world)
     repo = _repo(world)
     folder = places.clone_dir(world.data, e.attempt)
     made = repo.fetch().bind(lambda _: repo.clone(folder, e.sha, e.branch, e.base))
@@ -161,7 +162,7 @@ def discard(e: fx.Discard, world: World) -> Outcome:
     if isinstance(gone, Err):
         purge = getattr(world.runtime, "purge", None)
         purged = (
-            purge(places.clone_dir(world.data, e.attempt), world.policy().image)
+            purge(str(places.clone_dir(Path(), e.attempt)), world.policy().image)
             if purge is not None
             else None
         )

@@ -58,6 +58,7 @@ def start_gate(e: fx.StartGate, world: World) -> Outcome:
         return from_result(there, world.clock.now())
     if there.value is not None:
         return Outcome.done({"adopted": True})
+    places.need_room(world)
     folder = places.gate_dir(world.data, e.name)
     assert world.repo is not None
     made = world.repo.checkout(folder / "tree", e.sha)
@@ -148,6 +149,7 @@ def start_prepare(e: fx.StartPrepare, world: World) -> Outcome:
         removed = _runtime(world).remove(e.name)
         if not isinstance(removed, Ok):
             return from_result(removed, world.clock.now())
+    places.need_room(world)
     folder = places.prepare_dir(world.data, e.name)
     assert world.repo is not None
     made = world.repo.checkout(folder / "tree", e.sha)
@@ -176,6 +178,9 @@ def start_worker(e: fx.StartWorker, world: World) -> Outcome:
     left = _end_prepare(e.prepare, world)
     if left is not None:
         return left
+    there = _runtime(world).status(e.name)
+    if not (isinstance(there, Ok) and there.value is not None):
+        places.need_room(world)
     assert world.gateway is not None and world.marks is not None
     try:
         socket = world.gateway.open(e.attempt, world.marks.token(e.attempt, e.incarnation), e.incarnation)

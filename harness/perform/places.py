@@ -19,6 +19,10 @@ from harness.ports import World
 JSON_LIMIT_BYTES = 1 << 20
 
 
+class NoRoom(Exception):
+    """Nothing new may be started on this disk: one line that says why."""
+
+
 def attempt_dir(data: Path, attempt: str) -> Path:
     return data / "attempts" / attempt
 
@@ -37,6 +41,13 @@ def gate_dir(data: Path, name: str) -> Path:
 
 def prepare_dir(data: Path, name: str) -> Path:
     return data / "prepared" / name
+
+
+def need_room(world: World) -> None:
+    """Whatever starts something calls this first. Raises NoRoom below the floor of free space."""
+    free, need = world.free(), world.policy().min_free_bytes
+    if free is not None and free < need:
+        raise NoRoom(f"only {free >> 20} MiB free on disk; {need >> 20} MiB are needed to start work")
 
 
 def own(folder: Path, world: World) -> None:
