@@ -420,3 +420,9 @@ def test_a_pause_holds_however_many_commands_came_after_it(w: Workshop) -> None:
     for n in range(120):
         w.store.control("retry", {"issue": n})
     assert [c.verb for c in Eye(w).see("controls") if c.verb != "retry"] == ["resume"]
+
+
+def test_a_gate_of_which_only_the_folder_is_left_is_still_ours(w: Workshop) -> None:
+    (w.world.data / "gates" / "gate-lost").mkdir(parents=True)
+    found = {s.name: (s.phase, s.seen_at) for s in Eye(w).see("ours")}
+    assert found["gate-lost"] == ("LOST", w.clock.at)

@@ -201,9 +201,15 @@ def _image(world: World, _: str) -> Result[Any]:
 
 
 def _ours(world: World, _: str) -> Result[Any]:
+    """Our jobs, and gates of which only the folder is left: somebody took their container away."""
     assert world.runtime is not None
     now = world.clock.now()
-    return world.runtime.ours().map(lambda jobs: tuple(replace(s, seen_at=now) for s in jobs))
+    found = world.runtime.ours()
+    if not isinstance(found, Ok):
+        return found
+    names = {s.name for s in found.value}
+    left = sorted(p.name for p in (world.data / "gates").glob("gate-*") if p.name not in names)
+    return Ok(tuple(replace(s, seen_at=now) for s in (*found.value, *(Status(n, "LOST") for n in left))))
 
 
 def _job(world: World, name: str) -> Result[Any]:

@@ -16,10 +16,9 @@ from harness.failures import Failure
 from harness.machines.attempt.outcome import Ended, classify
 from harness.machines.attempt.states import Attempt, E, worker_name
 from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
-from harness.policy import Policy
+from harness.policy import DELIVERY_S, Policy
 from harness.texts.pulls import flagged
 
-DELIVERY_S = 86400.0  # as long as an effect may stay open
 
 def wants(item: Item[Attempt], policy: Policy) -> tuple[str, ...]:
     name = worker_name(item, policy.repo, policy.instance)

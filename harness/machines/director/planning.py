@@ -58,7 +58,8 @@ def watch_boot(item: Item[Director], seen: Seen) -> Watch:
         p = seen.policy
         adopted = tuple(s.name for s in seen["ours"] if s.alive)
         # The gate of an epoch that is over may belong to nobody any more; what it found is kept as a fact.
-        ended = (EndGate(s.name) for s in seen["ours"] if s.name.startswith("gate-") and not s.alive)
+        # One without a container may be about to get it: it is left until nothing is under way.
+        ended = (EndGate(s.name) for s in seen["ours"] if s.name.startswith("gate-") and s.phase == "EXITED")
         return stay(
             *ended,
             EnsureLabels(tuple(p.label(x) for x in ("", *PARTS))),
