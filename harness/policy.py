@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# How long an effect may stay open, and with it what waits for the delivery of finished work.
+DELIVERY_S = 86400.0
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:

@@ -4,6 +4,7 @@ a worker's bundle through quarantine."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from harness import effects as fx
@@ -12,6 +13,9 @@ from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
 from harness.ports import Repo, World
+
+# What GitHub says of files that are too large, of mail addresses, of secrets and of paths that it will not take.
+_CONTENT = re.compile(r"GH00[178]|secret|large file|file size|exceeds|fsck|object", re.IGNORECASE)
 
 
 def _repo(world: World) -> Repo:
@@ -126,9 +130,17 @@ def publish(e: fx.Publish, world: World) -> Outcome:
     pushed = repo.push(f"refs/heads/{e.branch}", e.sha, tip.value)
     if isinstance(pushed, Err) and pushed.failure == Failure.CONFLICT:
         return Outcome("deferred", None, Failure.FORGE_DOWN, f"{e.branch} moved while it was pushed")
+    if isinstance(pushed, Err) and pushed.failure == Failure.POLICY_VIOLATION and _may_lift(pushed.detail):
+        return Outcome("deferred", None, pushed.failure, pushed.detail)
     files = [f.path for f in imported.value.files][:200]
     value = {"sha": e.sha, "files": files, "flags": list(screened.flags), "review": screened.review}
     return from_result(pushed, now, lambda _: value)
+
+
+def _may_lift(detail: str) -> bool:
+    """Whether a refusal may be one of the branch (protection, a hook that is out of order) and not of the
+    content: a person lifts it and the work that is done is delivered, without another run of the agent."""
+    return not _CONTENT.search(detail)
 
 
 def _may_replace(e: fx.Publish, tip: str, world: World) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from harness import effects as fx
@@ -11,6 +12,7 @@ from harness.domain import Job, Limits, Mount, Status
 from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
+from harness.policy import DELIVERY_S
 from harness.ports import GatewayError, Runtime, Tools, World
 
 WORKSPACE, PREPARED, IN, OUT = "/workspace", "/prepared", "/in", "/out"
@@ -212,6 +214,9 @@ def _attempt_job(
     root = f"attempts/{attempt}"
     objects = str(world.data / "git" / "mirror.git" / "objects")
     sockets = (Mount(socket, SOCKET_DIR, "rw"),) if socket else ()
+    # The director ends a worker that is late; one that waits for the forge is not.
+    more_s = DELIVERY_S if role == "worker" else 0.0
+    bounds = replace(limits(world), wall_s=limits(world).wall_s + more_s)
     return Job(
         name=name,
         argv=(*_tools(world).harness, *args),
@@ -227,7 +232,7 @@ def _attempt_job(
             *sockets,
             *_prepared(prepare),
         ),
-        limits=limits(world),
+        limits=bounds,
         labels={"harness.attempt": attempt},
     )
 

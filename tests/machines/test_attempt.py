@@ -244,6 +244,25 @@ def test_its_time_is_up() -> None:
     assert note(it, seen(running()))["asked_stop"] == "timeout"
 
 
+@pytest.mark.parametrize(
+    ("entered_s", "served_s", "published", "expected"),
+    [
+        (3601, 60, False, "timed_out -> HARVESTING"),
+        (3601, 60, True, "waits"),  # the forge took that long, not the worker
+        (9000, 3599, True, "waits"),
+        (9000, 3601, True, "timed_out -> HARVESTING"),
+        (86400 + 3601, 60, True, "timed_out -> HARVESTING"),
+    ],
+)
+def test_the_time_that_a_delivery_took_is_not_its(
+    entered_s: float, served_s: float, published: bool, expected: str
+) -> None:
+    it = replace(
+        attempt("RUNNING", entered_s=entered_s, head=SHA if published else ""), changed_at=NOW - served_s
+    )
+    assert said(it, seen(running())) == expected
+
+
 def test_a_container_that_cannot_be_looked_at_is_waited_for() -> None:
     assert said(attempt("RUNNING"), seen({**running(), f"job/{JOB}": seen()["x"]})) == "waits"
 
@@ -297,7 +316,7 @@ def test_between_two_releases_it_waits_and_is_still_watched_over() -> None:
     assert why(it, seen(none)) == "waiting for a release to open the pull for"
     died = seen({**none, f"job/{JOB}": ended(137)})
     assert said(it, died) == "infra_lost -> STARTING"
-    late = replace(it, entered_at=NOW - 3601)
+    late = replace(it, entered_at=NOW - 3601, changed_at=NOW - 3601)
     assert said(late, seen(none)) == "timed_out -> HARVESTING"
 
 

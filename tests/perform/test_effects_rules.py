@@ -360,6 +360,27 @@ def test_work_that_changes_nothing_is_not_published(w: Workshop) -> None:
     assert w.do(effect).failure == Failure.AGENT_NO_CHANGES
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("pre-receive hook declined", "deferred"),
+        ("protected branch hook declined (remote: error: GH006: Protected branch update failed)", "deferred"),
+        ("Cannot update this protected ref", "deferred"),
+        ("pre-receive hook declined (remote: error: GH001: Large files detected)", "failed"),
+        ("push declined due to repository rule violations (remote: error: GH013: Push cannot contain secrets)",
+         "failed"),
+        ("pre-receive hook declined (remote: File big.bin exceeds the limit)", "failed"),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_a_person_can_lift_is_waited_for(w: Workshop, said: str, expected: str) -> None:
+    w.remote.rules.append(lambda ref, old, new: said if ref == "refs/heads/agent/12" else None)
+    effect = publish(w)
+    outcome = w.do(effect)
+    assert (outcome.status, outcome.failure) == (expected, Failure.POLICY_VIOLATION)
+    w.remote.rules.clear()
+    assert w.do(effect).status == "done"
+
+
 def test_the_next_attempt_replaces_what_we_published_but_never_a_persons_commits(w: Workshop) -> None:
     first = publish(w)
     assert w.do(first).status == "done"
