@@ -475,6 +475,16 @@ def test_the_quarantine_is_empty_afterwards(place: Place) -> None:
     assert place.imports() == [f"refs/harness/import/{sha}"]
 
 
+def test_saved_work_does_not_pile_up_for_ever(place: Place) -> None:
+    mirror, most = place.repo.mirror, place.repo.mirror._limits.max_saved
+    lines = "".join(f"create refs/harness/saved/{n}.1 {place.main}\n" for n in range(most + 20))
+    argv = ["git", "--git-dir", str(mirror.path), "update-ref", "--stdin"]
+    subprocess.run(argv, input=lines.encode(), check=True, timeout=60)
+    bundle, sha = good_bundle(place)
+    assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)
+    assert len([r for r in mirror.refs() if r.startswith("refs/harness/saved/")]) == most
+
+
 def test_marks_of_what_was_taken_over_do_not_pile_up(place: Place) -> None:
     kept = place.repo.mirror._limits.max_imports
     for n in range(kept + 5):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class GitLimits:
     """Sizes in bytes, times in seconds. `max_objects` bounds a bundle's pack, `alloc_bytes` one allocation of
     git while it reads what is not trusted (a delta of a few bytes can claim gigabytes), `max_imports` the refs
-    that tell which bundles were taken over whole."""
+    that tell which bundles were taken over whole, `max_saved` those of work that was saved."""
 
     max_bundle_bytes: int = 50 << 20
     max_commits: int = 500
@@ -21,6 +21,7 @@ class GitLimits:
     max_objects: int = 50_000
     max_read_bytes: int = 5 << 20
     max_imports: int = 100
+    max_saved: int = 500
     output_bytes: int = 64 << 20
     stderr_bytes: int = 64 << 10
     alloc_bytes: int = 512 << 20

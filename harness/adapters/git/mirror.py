@@ -128,13 +128,16 @@ class Mirror:
         if ran.code != 0:
             raise FailedError(classify(ran, what=f"keeping {ref}"))
 
-    def forget_imports(self, held: int) -> None:
-        """All but the newest marks of bundles that were taken over. Their objects stay: nothing is pruned."""
-        args = ("--sort=-committerdate", "--format=delete %(refname)", "refs/harness/import/")
-        old = self._git.ok("for-each-ref", *args, git_dir=self.path).text.splitlines()
-        if rest := old[self._limits.max_imports :]:
-            feed = ("\n".join(rest) + "\n").encode()
-            self._git.ok("update-ref", "--stdin", git_dir=self.path, feed=feed, holding=held)
+    def forget_old(self, held: int) -> None:
+        """All but the newest marks of bundles that were taken over, and of work that was saved. Their objects
+        stay: nothing is pruned; a saved work is also a patch in its attempt's bundle."""
+        bounds = {"import": self._limits.max_imports, "saved": self._limits.max_saved}
+        for kind, most in bounds.items():
+            args = ("--sort=-committerdate", "--format=delete %(refname)", f"refs/harness/{kind}/")
+            old = self._git.ok("for-each-ref", *args, git_dir=self.path).text.splitlines()
+            if rest := old[most:]:
+                feed = ("\n".join(rest) + "\n").encode()
+                self._git.ok("update-ref", "--stdin", git_dir=self.path, feed=feed, holding=held)
 
     def tidy(self) -> None:
         """Fewer packs and one file of refs. Objects are only ever moved together, never dropped."""

@@ -196,7 +196,7 @@ class Quarantine:
             if self._mirror.healed(ran):
                 ran = self._git.run(*args, **options)
             if ran.code == 0:
-                self._mirror.forget_imports(held)
+                self._mirror.forget_old(held)
         if ran.code != 0:
             raise self._refused(ran, "taking the bundle over")
 
