@@ -28,6 +28,7 @@ COMMANDS = {
     "image": "Build or check the worker image",
     "fsm": "Show the machines' tables",
     "audit": "list, show, verify, replay, diff or export audit bundles",
+    "rebuild": "Make a damaged or lost store anew from what the outside shows",
     "config": "Check or show the configuration",
     "forge": "Serve or seed the embedded forge",
     "sim": "The seeded simulator",
