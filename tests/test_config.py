@@ -320,6 +320,20 @@ def test_a_broken_file_leaves_the_last_good_one(tmp_path: Path) -> None:
     assert isinstance(reload(old, path)[0], ConfigError)
 
 
+@pytest.mark.parametrize("text", ["", "# written anew\n", "[forge]\nrepo = 'acme/widget'\n"])
+def test_a_file_that_lacks_what_is_needed_is_broken_too(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "harness.toml"
+    path.write_text(
+        "[forge]\nrepo = 'acme/widget'\n[agent]\nkind = 'command'\ncommand = ['true']\n"
+        "[validation]\ncommands = ['true']\n"
+    )
+    old = load(path)
+    assert old.missing() == ()
+    path.write_text(text)
+    new, kept = reload(old, path)
+    assert isinstance(new, ConfigError) and str(path) in str(new) and "not set" in str(new) and kept == ()
+
+
 def test_what_is_safe_changes_and_the_rest_is_named(tmp_path: Path) -> None:
     path = tmp_path / "harness.toml"
     path.write_text("[forge]\nrepo = 'acme/widget'\n")

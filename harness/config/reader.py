@@ -84,12 +84,15 @@ def parse_repository(data: bytes, name: str) -> RepositoryConfig:
 
 
 def reload(old: Config, path: Path | str) -> tuple[Config | ConfigError, tuple[str, ...]]:
-    """The file read again: the new configuration, or the error for which the old one stays in force. Keys
-    that need a restart keep their old values in the new one, and are named."""
+    """The file read again: the new configuration, or the error for which the old one stays in force (also
+    where it has become empty, or lacks what a director needs). Keys that need a restart keep their old values
+    in the new one, and are named."""
     try:
         new = load(path)
     except ConfigError as e:
         return e, ()
+    if lacks := [line for line in new.missing() if line not in old.missing()]:
+        return ConfigError(f"{path}: {lacks[0]}"), ()
     kept = []
     for key in RESTART:
         section, _, field = key.partition(".")
