@@ -70,3 +70,9 @@ def test_too_little_memory_is_told_as_that(starved: Starved, who: str) -> None:
     assert "containers.memory" in starved.comments[who]
     failures = {r.body["note"]["failure"] for r in starved.reasons[who] if r.body.get("event") == "exited"}
     assert failures == {"oom"}
+
+
+@pytest.mark.docker
+def test_what_was_done_before_the_memory_ran_out_is_kept(starved: Starved) -> None:
+    assert starved.patches["agent"] and all("half.txt" in p for p in starved.patches["agent"])
+    assert starved.patches["worker"] == []

@@ -311,15 +311,17 @@ class Starved:
     agent: Finished
     comments: dict[str, str]
     reasons: dict[str, list[Record]]
+    patches: dict[str, list[str]]
 
 
-HOG = "python3 -c 'x = b\"x\" * (1 << 30)'"
+HOG = "echo half >half.txt; python3 -c 'x = b\"x\" * (1 << 30)'"
 
 
 def starved(stage: Stage) -> Starved:
     ends: dict[str, Finished] = {}
     comments: dict[str, str] = {}
     records: dict[str, list[Record]] = {}
+    patches: dict[str, list[str]] = {}
     for name, memory, command in (("worker", "20MiB", "true"), ("agent", "320MiB", HOG)):
         config = {
             "director": {"max_infra_retries": 2, "max_attempts": 2},
@@ -332,4 +334,6 @@ def starved(stage: Stage) -> Starved:
             ends[name] = world.run("director", "--until-idle", "--json")
             comments[name] = "\n".join(world.comments(1))
             records[name] = [r for j in journals(world.folder, "/attempt/").values() for r in j]
-    return Starved(ends["worker"], ends["agent"], comments, records)
+            kept = [b / "patches" / "harvest.patch" for b in bundles(world.folder)]
+            patches[name] = [p.read_text() for p in kept if p.is_file()]
+    return Starved(ends["worker"], ends["agent"], comments, records, patches)
