@@ -81,6 +81,8 @@ def harvest(env: Mapping[str, str]) -> int:
     clone = WorkClone(place.workspace, place.audit, brief["branch"], place.home, str)
     saved = clone.save("harvest", brief["base_sha"])
     print(saved, file=sys.stderr)
+    if isinstance(saved, Ok):
+        (place.audit / places.HARVESTED).touch()  # without it the director keeps the clone itself
     return 0 if isinstance(saved, Ok) else 1
 
 

@@ -191,8 +191,11 @@ def discard(e: fx.Discard, world: World) -> Outcome:
 
 
 def keep_work(e: fx.KeepWork, world: World) -> Outcome:
-    """What could not be kept as a ref is still a patch in the bundle;
-    this is never a reason to stop cleaning."""
+    """What could not be kept as a ref is still a patch in the bundle; this is never a reason to stop cleaning.
+    Where the harvest itself did not end well, the clone is set aside as it is."""
+    aside = places.set_aside(world.data, e.attempt)
+    if aside is not None:
+        return Outcome.done({"kept": "", "why": "the harvest did not end well", "aside": str(aside)})
     saved = places.audit_dir(world.data, e.attempt) / "saved.json"
     found = places.read_json(saved)
     sha = str(found.get("sha", "")) if found else ""

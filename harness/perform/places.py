@@ -17,6 +17,8 @@ from typing import Any
 from harness.ports import World
 
 JSON_LIMIT_BYTES = 1 << 20
+HARVESTED = "harvested"  # in the audit folder: all that was in the clone has been saved
+ASIDE_KEPT = 5
 
 
 class NoRoom(Exception):
@@ -33,6 +35,26 @@ def clone_dir(data: Path, attempt: str) -> Path:
 
 def audit_dir(data: Path, attempt: str) -> Path:
     return attempt_dir(data, attempt) / "audit"
+
+
+def set_aside(data: Path, attempt: str) -> Path | None:
+    """Keep the clone of a worker that worked and whose harvest did not end well (no memory, no disk, no engine),
+    the newest few of them; None where there is nothing to keep."""
+    audit, clone, to = audit_dir(data, attempt), clone_dir(data, attempt), data / "aside" / attempt
+    if to.exists():
+        return to
+    if (
+        os.path.lexists(audit / HARVESTED)
+        or not os.path.lexists(audit / "journal.jsonl")
+        or not clone.is_dir()
+    ):
+        return None
+    to.parent.mkdir(parents=True, exist_ok=True)
+    older = sorted(to.parent.iterdir(), key=lambda p: p.lstat().st_mtime, reverse=True)
+    for folder in older[ASIDE_KEPT - 1 :]:
+        remove(folder)
+    os.rename(clone, to)
+    return to
 
 
 def gate_dir(data: Path, name: str) -> Path:

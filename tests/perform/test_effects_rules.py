@@ -408,6 +408,32 @@ def test_what_may_have_been_pushed_is_ours_whatever_the_answer_was(w: Workshop) 
 # ---------------------------------------------------------------- jobs
 
 
+@pytest.mark.parametrize(
+    ("worked", "harvested", "expected"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_a_clone_that_could_not_be_harvested_is_set_aside(
+    w: Workshop, worked: bool, harvested: bool, expected: bool
+) -> None:
+    for code in ("12.1", *(f"{n}.1" for n in range(20, 30))):
+        clone = w.world.data / "attempts" / code / "clone"
+        audit = w.world.data / "attempts" / code / "audit"
+        clone.mkdir(parents=True)
+        audit.mkdir()
+        (clone / "half.txt").write_text(code)
+        if worked:
+            (audit / "journal.jsonl").touch()
+        if harvested:
+            (audit / "harvested").touch()
+        outcome, again = w.do(fx.KeepWork(code, w.main)), w.do(fx.KeepWork(code, w.main))
+        assert outcome.status == "done" and outcome.value.get("aside") == again.value.get("aside")
+        assert bool(outcome.value.get("aside")) is expected and clone.exists() is not expected
+        if expected:
+            assert (w.world.data / "aside" / code / "half.txt").read_text() == code
+    kept = sorted(p.name for p in (w.world.data / "aside").glob("*"))
+    assert len(kept) == (5 if expected else 0)
+
+
 def test_a_verdict_outlives_its_container(w: Workshop) -> None:
     gate = fx.StartGate("gate-1", w.main, ("test",), "img")
     w.do(gate)
