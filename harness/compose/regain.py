@@ -13,7 +13,7 @@ from typing import Any
 from harness.compose.evidence import Bundle, Evidence, Folder, Thread
 from harness.core.item import Intent, Item
 from harness.core.journal import digest
-from harness.domain import Gone, Reply, Status, container_name
+from harness.domain import Gone, Pull, Reply, Status, container_name
 from harness.failures import Failure, rule
 from harness.machines.all import CODEC, kind_of
 from harness.machines.attempt.states import Attempt
@@ -135,11 +135,7 @@ def _state(
     if parked is not None and (live is None or parked[0] != S.WAITING):
         return parked
     if t.release and t.pull is not None:
-        more: dict[str, Any] = {
-            "landed_in": f"{o.policy.repo}/release/{t.release}",
-            "landed_sha": t.pull.merge_sha,
-        }
-        return S.LANDED, f"pull #{t.pull.number} has landed in {t.release}", True, more
+        return _landed(o, t, t.pull)
     if live is not None:
         return S.ATTEMPTING, f"attempt {live.code} is under way", False, {}
     asked = _newest(marks)
@@ -161,6 +157,15 @@ def _state(
             {**fresh, "came_from": "DEFERRED"},
         )
     return S.ATTEMPTING, f"attempt {d.attempts} has ended: the next one", False, {}
+
+
+def _landed(o: Evidence, t: Thread, pull: Pull) -> State:
+    """Landed stays landed; and released is what its release's publication has closed."""
+    more = {"landed_in": f"{o.policy.repo}/release/{t.release}", "landed_sha": pull.merge_sha}
+    out = o.versions[t.release]
+    if out.published and not isinstance(t.issue, Gone) and not t.issue.open:
+        return S.RELEASED, f"pull #{pull.number} is in {out.name}", True, {**more, "tag": out.name}
+    return S.LANDED, f"pull #{pull.number} has landed in {t.release}", True, more
 
 
 def _over(said: Reply | None) -> State | None:
