@@ -79,7 +79,8 @@ def _all_wait(running: Running) -> bool:
     ]
     # A ticket that entered such a state just now may leave it at once: where no review is required, say.
     asks = [t for t in tickets if t.state in FOR_PEOPLE and _waits(running, t.id).startswith("waiting for a")]
-    landed = any(t.state == "LANDED" for t in tickets)
+    stuck = {k for k, i in items.items() if i.state == "NEEDS_PERSON" and _waits(running, k)}
+    landed = any(t.state == "LANDED" and t.data.landed_in not in stuck for t in tickets)
     quiet = all(t.state in QUIET or t in asks for t in tickets)
     waits = all(i.state == "MERGING" and i.data.waits for i in moving)
     return quiet and waits and (bool(asks) or not landed or bool(moving))

@@ -190,7 +190,8 @@ def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
         return ok(E.PERSON_ACTED, "by command", gate="", merge={}, **mended)
     if known(refs):
         now = (refs.get(f"refs/heads/{d.branch}", "") or d.tip, refs.get(f"refs/heads/{d.base}", ""))
-        if d.tip and now != (d.tip, d.base_tip) and all(now):
+        moved = now[0] != d.tip or now[1] not in (d.base_tip, d.merge_sha)  # the merge itself is no news
+        if d.tip and moved and all(now):
             return ok(E.PERSON_ACTED, "a branch moved", gate="", merge={}, **mended)
     return Pass(f"needs a person: {explain(d.failure, d.detail)[:200]}")
 
