@@ -235,6 +235,20 @@ def test_an_issue_comes_from_the_list_while_it_is_on_it(w: Workshop) -> None:
     assert eye.see(f"issue/{other}") == Gone("deleted")
 
 
+@pytest.mark.parametrize("working", [True, False])
+def test_an_issue_that_is_worked_on_is_asked_for_by_number_too(w: Workshop, working: bool) -> None:
+    """What is deleted is in no list of changes, and a worker must not go on for half an hour."""
+    eye, n, reads = Eye(w), w.issue(), []
+    if working:
+        (w.world.data / "attempts" / f"{n}.1").mkdir(parents=True)
+    for _ in range(5):
+        before = w.forge.counts()["read"]
+        assert eye.see(f"issue/{n}").number == n
+        reads.append(w.forge.counts()["read"] - before)
+        w.clock.at += 61
+    assert reads == ([1, 1, 2, 1, 2] if working else [1] * 5)
+
+
 @pytest.mark.parametrize(
     ("author", "kind", "allowed", "expected"),
     [

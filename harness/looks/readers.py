@@ -94,12 +94,23 @@ def _issue(world: World, n: str) -> Result[Any]:
     listed = _listed(world, world.policy().interval_s)
     if isinstance(listed, Ok):
         for i in listed.value:
-            if i.number == int(n):
+            if i.number == int(n) and not _due_by_number(world, n):
                 return Ok(replace(i, seen_at=world.memo["issues"][0]))
     elif isinstance(listed, Err):
         return listed
     now = world.clock.now()
     return world.forge.issue(int(n)).map(lambda i: replace(i, seen_at=now) if isinstance(i, Issue) else i)
+
+
+def _due_by_number(world: World, n: str) -> bool:
+    """What is deleted is in no list of changes: while a worker is at it, an issue is asked for by number too."""
+    now, key = world.clock.now(), f"by-number/{n}"
+    asked = world.memo.get(key)
+    working = any((world.data / "attempts").glob(f"{n}.*"))
+    due = working and asked is not None and now - asked[0] > world.policy().heartbeat_ttl_s
+    if working and (asked is None or due):
+        world.memo[key] = (now, None)
+    return due
 
 
 def _closed(world: World, n: str) -> Result[Any]:
