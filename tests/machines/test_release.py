@@ -266,6 +266,13 @@ def test_a_persons_merge_with_another_tree_is_gated_before_it_is_tagged() -> Non
     assert note(gating, seen({"refs": refs(base=LATER)}))["merge"]["sha"] == THEIRS
 
 
+def test_the_merge_that_a_person_made_is_no_mending() -> None:
+    """Its tag cannot be made; what moved the base since was the merge itself."""
+    stuck = release("NEEDS_PERSON", merge_sha=THEIRS, base_tip=BASE)
+    assert said(stuck, seen({"refs": refs(base=THEIRS), "controls": ()})) == "waits"
+    assert said(stuck, seen({"refs": refs(base=LATER), "controls": ()})) == "person_acted -> GATING"
+
+
 def test_what_a_person_mended_after_the_merge_is_what_is_gated_and_tagged() -> None:
     theirs = {"sha": THEIRS, "tree": OTHER, "base": BASE, "head": TIP}
     stuck = release("NEEDS_PERSON", merge=theirs, merge_sha=THEIRS, base_tip=THEIRS)
