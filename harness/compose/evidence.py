@@ -28,6 +28,7 @@ from harness.ports import Screened, World
 
 JOURNAL_LIMIT_BYTES = 64 << 20
 NEWEST_TAGS = 5
+NEWEST_BUNDLES = 50
 _CODE = re.compile(r"(\d+)\.(\d+)")
 _VERSION = r"(\d+\.\d+\.\d+)"
 
@@ -127,23 +128,26 @@ def must(result: Result[Any], what: str) -> Any:
 
 
 def gather(world: World, audits: Path, base: str, refs: Mapping[str, str]) -> Evidence:
-    """Read everything there is. `refs` are the forge's, already fetched. Raises StartError."""
+    """Read everything there is of what was begun: a few requests for each issue that bears a sign of ours, and
+    none for those that were closed long ago. `refs` are the forge's, already fetched. Raises StartError."""
     assert world.forge is not None and world.runtime is not None
     policy = world.policy()
     jobs = {s.name: s for s in must(world.runtime.ours(), "what runs")}
     bundles, folders = tuple(sealed(audits)), tuple(left(world.data))
     versions = {v.version: v for v in _versions(world, refs)}
     listed: dict[int, Issue] = {i.number: i for i in must(world.forge.issues(), "the list of issues")}
-    wanted = {n for n, i in listed.items() if any(_is_ours(x, policy) for x in i.labels)}
-    codes = [*(b.code for b in bundles), *(f.code for f in folders)]
-    wanted |= {n for n in (_issue_of(code) for code in codes) if n}
+    signs = {n for n, i in listed.items() if any(_is_part(x, policy) for x in i.labels)}
+    signs |= {_issue_of(f.code) for f in folders}
     prefix = f"refs/heads/{policy.branch_prefix}/"
-    wanted |= {int(r.removeprefix(prefix)) for r in refs if r.removeprefix(prefix).isdigit()}
+    signs |= {int(r.removeprefix(prefix)) for r in refs if r.removeprefix(prefix).isdigit()}
+    worked = [_issue_of(b.code) for b in sorted(bundles, key=lambda b: b.at)]
+    signs |= {n for n in worked if n in listed} | set(worked[-NEWEST_BUNDLES:])
     found = Evidence(
         world.clock.now(), policy, base, refs, {}, versions, bundles, folders, jobs,
         prepared=_prepared(world.data) if policy.prepare else "",
     )  # fmt: skip
-    threads = {n: _thread(world, found, n, listed.get(n)) for n in sorted(wanted)}
+    threads = {n: _thread(world, found, n, listed.get(n)) for n in sorted(signs - {0})}
+    threads |= {n: Thread(n, Gone("the issue was closed")) for n in {*worked} - {*threads, 0}}
     strangers = sorted(
         f"#{n} bears the mark of instance {r.instance}"
         for n, t in threads.items()
@@ -153,9 +157,10 @@ def gather(world: World, audits: Path, base: str, refs: Mapping[str, str]) -> Ev
     return replace(found, threads=threads, strangers=tuple(strangers))
 
 
-def _is_ours(label: str, policy: Policy) -> bool:
-    mine = policy.label().casefold()
-    return label.casefold() == mine or label.casefold().startswith(f"{mine}:")
+def _is_part(label: str, policy: Policy) -> bool:
+    """Whether it is one of ours that says that work has begun. A claim without any is claimed again by its
+    key."""
+    return label.casefold().startswith(f"{policy.label().casefold()}:")
 
 
 def _issue_of(code: str) -> int:

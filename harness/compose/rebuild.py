@@ -7,6 +7,7 @@ set aside under a name that is told; until the very end a start finds what it fo
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,7 +94,7 @@ def _wrong(path: Path, anyway: bool) -> str:
     except StoreError as e:
         if "newer version" in str(e):
             raise
-        return str(e).partition(": run `harness rebuild`")[0]
+        return re.split(": (?:run|copy) ", str(e))[0]
     if anyway:
         return "" if found else f"{path} is not there"
     if not found:
@@ -179,9 +180,9 @@ def _world(
     instance = instance_id(data)[:8]
     runtime, name, _ = pick(config, data, instance, clock, env)
     token, renew = token_source(config, clock, env)
-    governor = Governor(
-        store.get, store.put, clock, budgets(config), config.budget.github.max_concurrent_requests
-    )
+    # It reads once and cannot come again later, as a director's look can: only the hour's cap holds here.
+    once = {name: replace(limits, per_minute=0) for name, limits in budgets(config).items()}
+    governor = Governor(store.get, store.put, clock, once, config.budget.github.max_concurrent_requests)
     redactor = Redactor(
         tuple(s for s in (quiet(config.forge.token, env), quiet(config.budget.model.key, env)) if s)
     )

@@ -136,6 +136,10 @@ def _state(
         return parked
     if t.release and t.pull is not None:
         return _landed(o, t, t.pull)
+    if t.pull is not None and t.pull.merged and live is None and _closed(t):
+        if d.lands != "lane":
+            return S.LANDED, f"pull #{t.pull.number} was merged", True, {"landed_sha": t.pull.merge_sha}
+        return S.RELEASED, f"pull #{t.pull.number} was merged long ago", False, {}
     if live is not None:
         return S.ATTEMPTING, f"attempt {live.code} is under way", False, {}
     asked = _newest(marks)
@@ -159,11 +163,15 @@ def _state(
     return S.ATTEMPTING, f"attempt {d.attempts} has ended: the next one", False, {}
 
 
+def _closed(t: Thread) -> bool:
+    return not isinstance(t.issue, Gone) and not t.issue.open
+
+
 def _landed(o: Evidence, t: Thread, pull: Pull) -> State:
     """Landed stays landed; and released is what its release's publication has closed."""
     more = {"landed_in": f"{o.policy.repo}/release/{t.release}", "landed_sha": pull.merge_sha}
     out = o.versions[t.release]
-    if out.published and not isinstance(t.issue, Gone) and not t.issue.open:
+    if out.published and _closed(t):
         return S.RELEASED, f"pull #{pull.number} is in {out.name}", True, {**more, "tag": out.name}
     return S.LANDED, f"pull #{pull.number} has landed in {t.release}", True, more
 

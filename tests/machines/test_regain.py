@@ -101,6 +101,14 @@ def test_released_is_what_the_publication_closed() -> None:
     assert found["ticket/7"].item.state == "RELEASED" and found["release/0.1.0"].item.state == "TAGGING"
 
 
+@pytest.mark.parametrize(("mode", "state"), [("train", "RELEASED"), ("pulls", "LANDED")])
+def test_a_pull_that_was_merged_long_ago_is_not_worked_on_again(mode: str, state: str) -> None:
+    old = replace(pull(False, True), base="main")
+    thread = Thread(7, issue(open_=False), (), old)
+    item = ticket(thread, bundles=(bundle(),), policy=replace(POLICY, mode=mode))
+    assert item.state == state and bool(item.intents) == (mode == "pulls")
+
+
 def test_a_question_without_an_answer_is_waited_for_under_its_own_number() -> None:
     asked = mark("question-9", texts.question("Red or blue?\nOr green?"), 5)
     found = see(Thread(7, issue("harness:needs-you"), (status(), asked)), bundles=(bundle("question"),))
