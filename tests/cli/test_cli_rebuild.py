@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cli_world import Demo, run
-from conftest import Harness
+from cli_world import Demo, Ran, run
 
 from harness.adapters.store.lease import Lease
 from harness.forge import Forge, dump
@@ -60,7 +60,7 @@ def test_all_is_found_as_it_was_and_nothing_is_done_again(copy: Demo, forge: For
     assert run("status", "--config", copy.config, cwd=copy.folder).code == 0
 
 
-def test_a_preview_changes_nothing(copy: Demo, forge: Forge, harness: Harness) -> None:
+def test_a_preview_changes_nothing(copy: Demo, forge: Forge, harness: Callable[..., Ran]) -> None:
     store_of(copy).unlink()
     refs = forge.dump()["repos"]["acme/tally"]["refs"]
     told = harness("rebuild", "--dry-run", "--config", copy.config)
@@ -71,7 +71,7 @@ def test_a_preview_changes_nothing(copy: Demo, forge: Forge, harness: Harness) -
 
 
 def test_a_lost_secret_is_said_and_nothing_is_taken_for_ours(
-    copy: Demo, forge: Forge, harness: Harness
+    copy: Demo, forge: Forge, harness: Callable[..., Ran]
 ) -> None:
     store_of(copy).unlink()
     (copy.folder / "data/secret").unlink()
@@ -80,27 +80,27 @@ def test_a_lost_secret_is_said_and_nothing_is_taken_for_ours(
     assert any("secret is missing" in note for note in told.json["notes"]) and told.json["not_ours"]
 
 
-def test_a_good_store_is_left_alone(copy: Demo, harness: Harness) -> None:
+def test_a_good_store_is_left_alone(copy: Demo, harness: Callable[..., Ran]) -> None:
     told = harness("rebuild", "--config", copy.config)
     assert told.code == 1 and "is not damaged, so there is nothing to rebuild" in told.err
     assert harness("audit", "verify", "--store", "--config", copy.config).code == 0
 
 
-def test_a_newer_store_is_not_rebuilt(copy: Demo, harness: Harness) -> None:
+def test_a_newer_store_is_not_rebuilt(copy: Demo, harness: Callable[..., Ran]) -> None:
     with sqlite3.connect(store_of(copy)) as db:
         db.execute("UPDATE alembic_version SET version_num = '9999'")
     told = harness("rebuild", "--config", copy.config)
     assert told.code == 1 and "install the newer version again" in told.err
 
 
-def test_a_store_that_never_was(copy: Demo, harness: Harness) -> None:
+def test_a_store_that_never_was(copy: Demo, harness: Callable[..., Ran]) -> None:
     store_of(copy).unlink()
     (copy.folder / "data/store.exists").unlink()
     told = harness("rebuild", "--config", copy.config)
     assert told.code == 1 and "never was" in told.err
 
 
-def test_not_beside_a_director(copy: Demo, harness: Harness) -> None:
+def test_not_beside_a_director(copy: Demo, harness: Callable[..., Ran]) -> None:
     store_of(copy).unlink()
     lease = Lease.take(copy.folder / "data", clock=SteadyClock())
     try:
@@ -109,7 +109,9 @@ def test_not_beside_a_director(copy: Demo, harness: Harness) -> None:
         lease.release()
 
 
-def test_a_forge_that_does_not_answer_ends_it_and_changes_nothing(copy: Demo, harness: Harness) -> None:
+def test_a_forge_that_does_not_answer_ends_it_and_changes_nothing(
+    copy: Demo, harness: Callable[..., Ran]
+) -> None:
     raw = damage(copy)
     copy.change(forge={"url": "http://127.0.0.1:9"})
     told = harness("rebuild", "--config", copy.config)
