@@ -18,6 +18,8 @@ from typing import Any
 from harness.domain import Job, Mount, Status
 
 INSTANCE, REPO, ROLE, SPEC = "harness.instance", "harness.repo", "harness.role", "harness.spec"
+# On every image that our Dockerfile made, and on those made from one.
+BUILT = "harness.build-key"
 ATTEMPT, EPOCH = "harness.attempt", "harness.epoch"
 
 # Docker's own rule for names (RestrictedNamePattern in moby/daemon/names), with a bound on the length.

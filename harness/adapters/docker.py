@@ -37,6 +37,8 @@ _ROOT_RUNS_AS = (10001, 10001)
 _STOP_SLACK_S = 10.0
 _LINE_BYTES = 64
 _PURGE_WALL_S = 300.0
+# What a machine calls itself, and what images call it.
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "armv6l": "arm", "i686": "386"}
 
 
 class DockerRuntime:
@@ -92,6 +94,21 @@ class DockerRuntime:
             return Ok(str(call.api().inspect_image(name)["Id"]))
 
         return self._line.attempt(f"look for image {name}", ask, image=name)
+
+    def misfit(self, name: str) -> Result[str]:
+        """Why an image will hardly do for workers, in words; empty where nothing speaks against it. Only a
+        hint: an engine may emulate another machine, and somebody may have copied the harness in by hand."""
+
+        def ask(call: engine.Call) -> Result[str]:
+            attrs = call.api().inspect_image(name)
+            made_for, machine = str(attrs.get("Architecture") or ""), str(call.api().info()["Architecture"])
+            if made_for and made_for != _MACHINES.get(machine, machine):
+                return Ok(f"is made for {made_for}, and the engine's machine is {machine}")
+            if container.BUILT not in ((attrs.get("Config") or {}).get("Labels") or {}):
+                return Ok("is not a worker image: it was not made by `harness image build`")
+            return Ok("")
+
+        return self._line.attempt(f"look into image {name}", ask, image=name)
 
     def start(self, job: Job) -> Result[Status]:
         fault = container.find_fault(job)

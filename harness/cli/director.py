@@ -77,10 +77,13 @@ def _drive(running: Any, path: Path, once: bool, until_idle: bool, dry_run: bool
 
     signal.signal(signal.SIGHUP, hangup)
     notify = Notify(os.environ)
-    after = running.loop.after
+    after, standstill = running.loop.after, ends.Standstill()
 
     def each(loop: Any) -> None:
         after(loop)
+        reason = standstill.news(running)
+        if reason:
+            _say("waits", reason=reason)
         if hangups:
             hangups.clear()
             for line in running.reload(path):
@@ -94,6 +97,7 @@ def _drive(running: Any, path: Path, once: bool, until_idle: bool, dry_run: bool
         print(f"harness director: {e}", file=sys.stderr)
         return 4
     notify.stopping()
+    _say("ended", why=running.signals[0] if running.signals else "")
     if dry_run:
         emit({"would": running.world.forge.would}, True)
     elif as_json:

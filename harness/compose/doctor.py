@@ -165,8 +165,11 @@ def engine(config: Config, data: Path, clock: SteadyClock, env: Mapping[str, str
         do = "harness image build --from IMAGE makes one; then set containers.image"
         yield Check("image", PROBLEM, "containers.image is not set", do)
         return
-    found = docker.image(c.image)
-    if isinstance(found, Ok):
+    found, misfit = docker.image(c.image), docker.misfit(c.image)
+    if isinstance(found, Ok) and isinstance(misfit, Ok) and misfit.value:
+        do = "harness image build --from IMAGE makes one that fits"
+        yield Check("image", WARNING, f"{c.image} {misfit.value}", do)
+    elif isinstance(found, Ok):
         yield Check("image", OK, f"{c.image} is {found.value[:19]}")
     else:
         yield Check("image", PROBLEM, why(found), "harness image build --from IMAGE makes one")

@@ -1,7 +1,8 @@
-"""When a director's loop ends, and what it came to."""
+"""When a director's loop ends, what it came to, and what it stands still for meanwhile."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from harness.compose.director import Running
@@ -16,6 +17,32 @@ FOR_PEOPLE = frozenset({"WAITING", "REVIEWING"})
 FOR_GOOD = frozenset(
     {Failure.CONFIG_INVALID, Failure.POLICY_VIOLATION, Failure.AUTH_FAILED, Failure.CONFLICT}
 )
+
+# Before anything can begin: whoever reads the log at night must find the reason there.
+STANDS = frozenset({"BOOT", "RELEASE_PLAN", "COOLDOWN"})
+STANDS_S = 5.0
+REASON_CHARS = 500
+
+
+@dataclass
+class Standstill:
+    """What the director stands still for, told once when it has stood for it for `STANDS_S`."""
+
+    reason: str = ""
+    since: float = 0.0
+    told: str = ""
+
+    def news(self, running: Running) -> str:
+        item = running.loop.items[running.machine]
+        waits = item.data.cooldown if item.state == "COOLDOWN" else _waits(running, running.machine)
+        reason = " / ".join(waits.split("\n"))[:REASON_CHARS] if item.state in STANDS else ""
+        now = running.world.clock.monotonic()
+        if reason != self.reason:
+            self.reason, self.since = reason, now
+        if not reason or reason == self.told or now - self.since < STANDS_S:
+            return ""
+        self.told = reason
+        return reason
 
 
 def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> bool:
