@@ -21,8 +21,10 @@ from director_world import PERSON, World
 from harness.audit.verify import verify_bundle
 from harness.demo.run import REPO
 
-KILLED, LOST, IDLE, ENDLESS, CANCELLED, COMMITTED, STOPPED = range(1, 8)
-TITLES = ("Lose the worker", "Lose its keeper", "Hang", "Never end", "Change a mind", "Commit and go on")
+KILLED, LOST, IDLE, ENDLESS, CANCELLED, COMMITTED, BROKEN, STOPPED = range(1, 9)
+TITLES = (
+    "Lose the worker", "Lose its keeper", "Hang", "Never end", "Change a mind", "Commit and go on", "Break git",
+)  # fmt: skip
 # Text, bytes that are no text, a change, a removal, a folder, something staged and taken back: nothing of it
 # is committed but what the sixth commits.
 WORK = r"""
@@ -39,6 +41,7 @@ touch MARKS/$HARNESS_ISSUE
 case $HARNESS_ISSUE in
 {IDLE}) exec sleep 600 ;;
 {COMMITTED}) exec sleep 600 ;;
+{BROKEN}) rm -rf .git; exec sleep 600 ;;
 *) while :; do echo still at it; echo x >>"$HOME/log"; sleep 0.3; done ;;
 esac
 """
@@ -94,7 +97,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
     stage = Stage(folder)
     script = AGENT.replace("MARKS", str(marks)).replace("$", "$$")
     config = {
-        "director": {"max_workers": 7, "max_retries": 1, "max_attempts": 1, "max_infra_retries": 1},
+        "director": {"max_workers": 8, "max_retries": 1, "max_attempts": 1, "max_infra_retries": 1},
         "agent": {"kind": "command", "command": ["sh", "-c", script]},
         "timeouts": {"idle_seconds": 6, "worker_watchdog_seconds": 15, "stop_grace_seconds": 1},
     }
@@ -160,6 +163,13 @@ def _git(clone: Path, *args: str) -> str:
     done = subprocess.run(["git", *args], cwd=clone, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, (args, done.stderr)
     return done.stdout.strip()
+
+
+def test_a_clone_of_which_nothing_can_be_saved_is_kept_as_it_is(kept: Kept) -> None:
+    assert not (_bundle(kept.world, BROKEN) / "patches" / "harvest.patch").exists()
+    (aside,) = (kept.world.folder / "data" / "aside").iterdir()
+    assert aside.name == f"{BROKEN}.1" and (aside / "half.txt").read_text() == f"half of {BROKEN}\n"
+    assert (aside / "new/folder/data.bin").read_bytes() == b"a\r\nb\0\xff"
 
 
 def test_saved_work_stays_with_us_and_nothing_else_does(kept: Kept) -> None:
