@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import scenes
+import takeovers
 import worlds
 from demo_world import ROOT, Stage, docker
 
@@ -33,12 +34,13 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "red_base": worlds.red_base,
     "codex_in_docker": worlds.codex_in_docker,
     "codex_as_process": worlds.codex_as_process,
+    "lost_in_docker": takeovers.lost_in_docker,
     "docker_demo": scenes.docker_demo,
     "crashed_docker_demo": scenes.crashed_docker_demo,
 }
 IMAGES = {
     "docker_demo": "dev", "crashed_docker_demo": "dev", "upgrade": "dev", "starved": "dev",
-    "codex_in_docker": "codex",
+    "codex_in_docker": "codex", "lost_in_docker": "dev",
 }  # fmt: skip
 AT_ONCE = 4
 WAIT_S = 900

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from demo_world import Finished, Stage, bundles, done, events, journals, left_over, store_of, wait_for
 from director_world import World
+from takeovers import LostInDocker
 
 from harness.audit.replay import replay_bundle, replay_store
 from harness.audit.verify import verify_audits, verify_store
@@ -181,3 +182,27 @@ def test_everything_verifies_and_replays(taken: TakenOver) -> None:
     with store_of(taken.folder) as store:
         assert verify_store(store) == []
         assert [str(d) for d in replay_store(store)] == []
+
+
+# ---------------------------------------------------------------- containers, and the store lost with the director
+
+
+def test_a_container_is_taken_over_also_where_the_store_is_lost(lost_in_docker: LostInDocker) -> None:
+    seen = lost_in_docker
+    assert seen.told.code == 0, seen.told.told
+    states = {m["machine"].rsplit("/", 1)[1]: m["state"] for m in seen.told.document["machines"]}
+    assert (states["1.1"], states["2.1"]) == ("RUNNING", "RUNNING")
+    mine = {n: i for n, i in seen.before.items() if "-1-1-" in n}
+    assert mine and mine.items() <= seen.after.items()
+    assert seen.last.code == 0, seen.last.told[-4000:]
+    tickets = {t["issue"]: t["state"] for t in seen.last.document["tickets"]}
+    assert tickets[1] == "RELEASED"
+    assert len([p for p in seen.repo["pulls"] if p["head_ref"] == "agent/1"]) == 1
+    assert left_over(seen.folder, "docker") == []
+
+
+def test_a_container_that_was_removed_leaves_a_bundle(lost_in_docker: LostInDocker) -> None:
+    bundle = _sealed(lost_in_docker.folder, "2.1")[0]
+    records, fault = read((bundle / "journal.jsonl").read_bytes())
+    assert fault is None and any(_begins(r, "StartAgent") for r in records)
+    assert replay_bundle(bundle) == [] and verify_audits(lost_in_docker.folder / "audits") == []
