@@ -238,6 +238,16 @@ def test_stale_is_said_only_by_several_signs(
     assert said(it, world) == expected
 
 
+@pytest.mark.parametrize(
+    ("looked_s", "expected"), [(119, "waits"), (31, "waits"), (1, "stalled -> HARVESTING")]
+)
+def test_a_look_from_before_a_standstill_of_ours_says_nothing_of_now(looked_s: float, expected: str) -> None:
+    it = attempt("RUNNING", entered_s=3000)
+    job = Status(JOB, "RUNNING", engine="engine/1", progress_at=NOW - 120, seen_at=NOW - looked_s)
+    world = seen(running(**{f"job/{JOB}": job, "beat/12.1": Beat(NOW - 120, "CODE", 1)}), began=NOW - 3600)
+    assert said(it, world) == expected
+
+
 def test_its_time_is_up() -> None:
     it = attempt("RUNNING", entered_s=3601)
     assert said(it, seen(running())) == "timed_out -> HARVESTING"

@@ -153,7 +153,8 @@ def _testimony(said: Beat | None, witness: Beat | None) -> dict[str, Any]:
 
 
 def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
-    """Stale by several signals only: no heartbeat (counted anew after adoption) and no CPU and no output."""
+    """Stale by several signals only: no heartbeat (counted anew after adoption) and no CPU and no output, as far
+    as they were looked at: when the director itself stood still, a look from before says nothing of now."""
     p = seen.policy
     capped = seen[f"capped/{item.data.code}"]
     if known(capped) and capped:
@@ -167,7 +168,8 @@ def _alive(item: Item[Attempt], seen: Seen, job: Status, beat: Any) -> Watch:
             **note,
         )
     heard = max(beat.at if isinstance(beat, Beat) else 0.0, item.entered_at, seen.epoch_began)
-    if seen.now - heard > p.heartbeat_ttl_s and seen.now - max(heard, job.progress_at) > p.heartbeat_ttl_s:
+    looked = min(job.seen_at or seen.now, seen.now)
+    if seen.now - heard > p.heartbeat_ttl_s and looked - max(heard, job.progress_at) > p.heartbeat_ttl_s:
         note = {"outcome": "failed", "failure": str(Failure.AGENT_STALLED), "asked_stop": "stalled"}
         return ok(
             E.STALLED,
