@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from harness.compose.director import Running
+from harness.core.item import Item
 from harness.failures import Failure
 from harness.looks import entry
 from harness.machines.director.plan import paused
@@ -85,7 +87,7 @@ def idle(running: Running) -> bool:
     items = running.loop.items
     director = items[running.machine]
     if director.state == "SELF_REVIEW":
-        return all(i.open_intent is None for i in items.values())
+        return all(i.open_intent is None for i in items.values()) and not _untold(items)
     if _live(running) or any(i.open_intent for k, i in items.items() if k not in running.loop.out):
         return False
     if director.state == "COOLDOWN":
@@ -93,6 +95,12 @@ def idle(running: Running) -> bool:
     if director.state == "RELEASE_PLAN":
         return _waits(running, running.machine).startswith("base_red")
     return director.state == "MONITOR" and _all_wait(running)
+
+
+def _untold(items: Mapping[str, Item[Any]]) -> bool:
+    """A ticket has landed in a release that has ended, and has not said so on its issue yet."""
+    over = {k for k, i in items.items() if "/release/" in k and i.state in ("PUBLISHED", "ABANDONED")}
+    return any("/ticket/" in k and i.state == "LANDED" and i.data.landed_in in over for k, i in items.items())
 
 
 def _all_wait(running: Running) -> bool:
