@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_world import Stage, bare_of, git
-from director_world import World
+from director_world import World, merged
 from git_world import CLEAN, Files, Origin, text
 
 from harness.adapters.clone import WorkClone
@@ -43,7 +43,7 @@ def world(
 ) -> Iterator[World]:  # fmt: skip
     """A served forge and a configuration; `change` is called with the bare repository, `agent` is a shell
     script that plays the coding agent."""
-    told: dict[str, Any] = {**QUICK, **(config or {})}
+    told: dict[str, Any] = merged(QUICK, config or {})
     if agent:
         told["agent"] = {"kind": "command", "command": ["sh", "-c", agent.replace("$", "$$")]}
     stage = Stage(folder)

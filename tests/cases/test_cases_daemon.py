@@ -139,7 +139,7 @@ def test_a_file_that_breaks_while_it_runs_changes_nothing_and_is_named_in_one_li
 def test_a_lower_number_of_workers_lets_those_that_run_end(day: Day) -> None:
     assert day.reloads["a narrower one, from another system"] == ["harness director: configuration reloaded"]
     assert len(day.on) == 3
-    assert (day.marks / "at-once.wide").read_text().split()[-1] == "3"
+    assert "3" in (day.marks / "at-once.wide").read_text().split()
     assert set((day.marks / "at-once.narrow").read_text().split()) == {"1"}
 
 

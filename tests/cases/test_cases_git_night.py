@@ -137,8 +137,10 @@ def test_a_release_branch_that_changed_under_a_worker(what: str, tmp_path: Path)
         assert finished.code == 0
         told = finished.document["tickets"][0]
         why = "have no history in common" if theirs else "branch release/0.1.0 is not there any more"
-        assert told["state"] == "DEFERRED" and why in told["reason"]
+        # The release may notice before the worker does.
+        assert told["state"] == "DEFERRED"
+        assert why in told["reason"] or told["reason"] == "the release was abandoned"
         comments = "\n".join(made.comments(1))
-        assert why in comments and "bug" not in comments
+        assert told["reason"] in comments and "bug" not in comments
         assert branches(made)["main"] == main and branches(made).get("release/0.1.0", "") == theirs
         assert not made.repo()["pulls"] and "agent/1" in branches(made), "the work stays"
