@@ -35,7 +35,7 @@ def test_every_container_gets_the_whole_hardening(tmp_path: Path) -> None:
     assert (host["CapDrop"], host["CapAdd"]) == (["ALL"], [])
     assert host["SecurityOpt"] == ["no-new-privileges"]
     assert host["ReadonlyRootfs"] is True and host["Privileged"] is False
-    assert host["Init"] is True, "DK-11: without init zombies pile up and TERM is not heard"
+    assert host["Init"] is True, "without init zombies pile up and TERM is not heard"
     assert host["PidsLimit"] == 512
     assert host["Memory"] == host["MemorySwap"] == 4 << 30
     assert host["NanoCpus"] == 2_000_000_000
@@ -193,7 +193,7 @@ def test_states_are_read(state: dict[str, Any], phase: str, exit: int | None, de
 
 
 def test_the_memory_flag_is_read_beside_the_exit_code() -> None:
-    """DK-08 (d): a child was killed, the main process exits 0."""
+    """A child was killed, the main process exits 0."""
     state = {"Status": "exited", "ExitCode": 0, "OOMKilled": True, "FinishedAt": BEGAN}
     got = container.read_status({"State": state}, "")
     assert (got.exit, got.oom) == (0, True) and got.finished_at is not None
@@ -219,7 +219,7 @@ def frame(stream: int, data: bytes) -> bytes:
 
 
 def test_a_character_split_over_frames_stays_whole() -> None:
-    """DK-12."""
+    """Each stream has a decoder of its own."""
     frames = container.Demultiplexer()
     chunks = [frame(1, b"caf\xc3"), frame(2, b"err\n"), frame(1, b"\xa9\n"), frame(1, b"\xff\xfe")]
     out = b"".join(frames.feed(x) for x in chunks) + frames.finish()

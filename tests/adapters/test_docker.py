@@ -138,7 +138,7 @@ def test_from_inside_there_is_nothing_to_get_at(runtime: DockerRuntime, tmp_path
 
 @pytest.mark.docker
 def test_the_engine_confirms_every_claim(runtime: DockerRuntime) -> None:
-    """RD-05 too: nothing is in the environment, the arguments or the labels but what the job says."""
+    """Nothing is in the environment, the arguments or the labels but what the job says."""
     limits = Limits(memory_bytes=256 << 20, cpus=0.5, pids=64, tmp_bytes=16 << 20)
     what = job("sleep", "60", limits=limits, labels={"attempt": "12.1", "epoch": "3"})
     assert isinstance(runtime.start(what), Ok)
@@ -173,7 +173,7 @@ def test_prepare_alone_has_network(runtime: DockerRuntime) -> None:
 
 @pytest.mark.docker
 def test_containers_of_others_are_neither_listed_nor_touched(runtime: DockerRuntime) -> None:
-    """DK-06 (c), with real decoys: no label of ours, another instance, another repository."""
+    """Real decoys: no label of ours, another instance, another repository."""
     what = job("sleep", "60")
     labels = [
         [],
@@ -255,7 +255,7 @@ GREEDY = "x = bytearray(200 << 20); print(len(x))"
 
 @pytest.mark.docker
 def test_memory_is_a_flag_beside_the_exit_code(runtime: DockerRuntime) -> None:
-    """DK-08: (a) the main process, (c) somebody's kill, (d) a child."""
+    """The main process, somebody's kill, a child."""
     small = Limits(memory_bytes=64 << 20)
     whole, _ = run(runtime, job("python3", "-c", GREEDY, limits=small))
     assert (whole.exit, whole.oom) == (137, True)
@@ -286,7 +286,7 @@ def test_a_fork_bomb_and_a_full_tmp_stay_inside(runtime: DockerRuntime) -> None:
 
 @pytest.mark.docker
 def test_both_streams_come_whole_and_bounded(runtime: DockerRuntime) -> None:
-    """DK-12, and a log of megabytes of which the end is asked for."""
+    """Also of a log of megabytes, of which the end is asked for."""
     talk = (
         "import os, sys\n"
         "os.write(1, b'caf\\xc3'); os.write(2, b'err\\n'); os.write(1, b'\\xa9\\n')\n"
@@ -334,7 +334,7 @@ def test_a_paused_container_runs_and_says_so_and_can_be_stopped(runtime: DockerR
 @pytest.mark.docker
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that are not its own")
 def test_files_of_others_are_purged_by_a_container(runtime: DockerRuntime, tmp_path: Path) -> None:
-    """DK-09: what root left in a clone goes, and nothing else does."""
+    """What root left in a clone goes, and nothing else does."""
     clone = tmp_path / "data" / "clone"
     (clone / "build" / "out").mkdir(parents=True)
     (clone / "build" / "out" / "a").write_text("x")

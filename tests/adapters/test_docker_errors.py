@@ -87,7 +87,7 @@ def labelled(job: Job) -> dict[str, str]:
 def test_a_failed_create_is_named_and_looked_for(
     sock: Path, answer: Answer, failure: Failure, maybe: bool
 ) -> None:
-    """DK-14, DK-16. `maybe` where the container can have been made all the same."""
+    """`maybe` where the container can have been made all the same."""
     with StubEngine(sock, **{CREATE: answer}) as engine:
         began = time.monotonic()
         got = stub_runtime(sock).start(JOB)
@@ -186,7 +186,7 @@ def test_a_socket_that_we_may_not_open_is_a_matter_of_configuration(sock: Path) 
 
 @pytest.mark.parametrize("labels", [{}, {"harness.instance": "i2", "harness.repo": "acme/widget"}])
 def test_a_name_that_somebody_else_holds_is_left_alone(sock: Path, labels: dict[str, str]) -> None:
-    """DK-06 (c)."""
+    """Also when it is asked to stop or to remove it."""
     answers: dict[str, Answer] = {
         CREATE: (409, {"message": "Conflict. The container name is already in use"}),
         LOOK: (200, attrs("running", labels)),

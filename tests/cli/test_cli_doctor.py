@@ -79,7 +79,7 @@ def call(forge, demo, method: str, path: str, body: dict) -> None:
 
 
 def test_a_merge_method_that_the_repository_forbids(copy, forge):
-    """GH-21: found here, not at night in a loop of refusals."""
+    """Found here, not at night in a loop of refusals."""
     call(
         forge, copy, "PATCH", "/repos/acme/tally", {"allow_merge_commit": False, "allow_rebase_merge": False}
     )
@@ -101,7 +101,7 @@ def test_protection_that_wants_a_person(copy, forge):
 
 
 def test_an_image_that_is_not_there(copy, forge, engine):
-    """DK-14: shown before any issue is claimed."""
+    """Shown before any issue is claimed."""
     copy.change(containers={"runtime": "docker", "image": "harness-worker:nowhere"})
     found = examined(copy, 1)
     assert found["engine"]["level"] in ("ok", "warning") and found["engine"]["text"].startswith("docker ")

@@ -67,7 +67,7 @@ def test_it_changes_nothing(demo, harness):
 
 
 def test_until_when_a_limit_lasts(copy, harness):
-    """GH-03: what the forge asked for is told, with the time of its end."""
+    """What the forge asked for is told, with the time of its end."""
     store = SqlStore.open(copy.folder / "data/store.db", clock=SteadyClock(), code=__version__, create=False)
     kept = store.get("governor/forge")
     until = SteadyClock().now() + 1465

@@ -341,7 +341,7 @@ def test_what_it_writes_into_a_mount_is_in_the_data_folder(real: Kind) -> None:
 
 
 def test_a_child_left_behind_neither_delays_the_end_nor_survives_it(real: Kind) -> None:
-    """AG-08: a background child that keeps the pipe open."""
+    """A background child that keeps the pipe open."""
     seconds = f"3{uuid.uuid4().int % 10**8:08d}"
     job = replace(real.job(), argv=("sh", "-c", f"setsid sleep {seconds} & echo done"))
     real.begun(job)
