@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from harness.adapters.git import GitRepo
 from harness.adapters.store.sql import SqlStore
 from harness.compose.errors import StartError
@@ -27,7 +29,9 @@ def take_epoch(store: SqlStore, repo: GitRepo, clock: SteadyClock, dry: bool) ->
             highest = max(highest, _number(told.value))
     epoch = highest + 1
     if not dry:
-        pushed = repo.note_commit(f"epoch {epoch}", there).bind(lambda sha: repo.push(EPOCH_REF, sha, there))
+        # Two that start in the same second must not make the same commit: for a push of what is there succeeds.
+        said = f"epoch {epoch} {uuid4().hex}"
+        pushed = repo.note_commit(said, there).bind(lambda sha: repo.push(EPOCH_REF, sha, there))
         if isinstance(pushed, Err) and pushed.failure == Failure.CONFLICT:
             raise StartError("another director took this repository a moment ago", 4)
         if not isinstance(pushed, Ok):

@@ -6,6 +6,7 @@ The one rule: directors are processes as people start them, and what they print 
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -15,8 +16,12 @@ from typing import Any
 
 import pytest
 import tomli_w
-from demo_world import Finished, Stage, events, journals, left_over, terminate, wait_for
+from demo_world import Finished, Stage, events, git, journals, left_over, terminate, wait_for
 from director_world import World, merged
+
+from harness.adapters.git import GitRepo
+from harness.adapters.store.sql import SqlStore
+from harness.compose.epoch import EPOCH_REF, take_epoch
 
 TITLES = ("One", "Two", "Three", "Four", "Five")
 AGENT = """
@@ -239,3 +244,28 @@ def test_of_two_directors_in_two_places_one_works_and_the_other_says_why_it_ends
         assert Counter(p["head_ref"] for p in world.repo()["pulls"])["agent/1"] == 1
         assert (marks / "env").read_text().count("|1\n") == 1
     stage.close()
+
+
+class StoppedClock:
+    def now(self) -> float:
+        return 1_800_000_000.0
+
+    def monotonic(self) -> float:
+        return 1.0
+
+
+def test_two_that_start_in_the_same_second_do_not_share_an_epoch(tmp_path: Path) -> None:
+    """Each sees no epoch yet; their commits must differ, or both pushes would succeed."""
+    bare, clock = tmp_path / "bare.git", StoppedClock()
+    subprocess.run(["git", "init", "-q", "--bare", str(bare)], check=True, timeout=60)
+    seen = []
+    for place in ("one", "two"):
+        repo = GitRepo(
+            tmp_path / place, remote=f"file://{bare}", token=str, clock=clock, author=("H", "h@acme.example")
+        )
+        store = SqlStore.open(tmp_path / f"{place}.db", clock=clock, code="1")
+        assert take_epoch(store, repo, clock, False)[0] == 1  # type: ignore[arg-type]
+        seen.append(git(bare, "rev-parse", EPOCH_REF))
+        git(bare, "update-ref", "-d", EPOCH_REF)
+        store.close()
+    assert seen[0] != seen[1]
