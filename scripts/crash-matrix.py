@@ -4,7 +4,8 @@
 The one rule: every figure of the table is counted from outcomes that were written down as the runs ended; the table
 can be made again from that file, and names the command that made it.
 
-    scripts/crash-matrix.py                      the whole matrix, then docs/crash-matrix.md
+    scripts/crash-matrix.py                      every place of every path once, then docs/crash-matrix.md
+    scripts/crash-matrix.py --full               every boundary of every path
     scripts/crash-matrix.py --path happy         one path
     scripts/crash-matrix.py --mode single:1-300  one kill a run, at boundary 1, 2, 3 … of the first director
     scripts/crash-matrix.py --who worker         kill the workers instead
@@ -27,32 +28,37 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "crash")]
 
 from crash_paths import BY_NAME, ROUTES, Route  # noqa: E402
-from crash_sweep import STEPS, Mode, Sweep, new_root, single, stairs, steps  # noqa: E402
+from crash_sweep import STEPS, Mode, Sweep, cover, new_root, single, stairs, steps  # noqa: E402
 from crash_table import table  # noqa: E402
 
 LOG = ROOT / "build" / "crash-matrix.jsonl"
 OUT = ROOT / "docs" / "crash-matrix.md"
 LIMIT_S = 3000.0
 SAMPLE = 45
+COVER_RUNS = 2
+WORKER_RUNS, WORKER_DEATHS = 8, 3  # more than five deaths are given up, as they should be
+KINDS = {"cover": cover, "steps": steps, "single": single, "stairs": single}
 
 
 def modes_of(text: str) -> list[Mode]:
     """`steps:2`, `single:40`, `single:1-300`, `stairs:1-60`."""
     kind, _, rest = text.partition(":")
     first, _, last = rest.partition("-")
-    if not first.isdigit() or (last and not last.isdigit()) or kind not in ("steps", "single", "stairs"):
-        raise SystemExit(f"--mode {text}: write steps:N, single:N, single:N-M or stairs:N-M")
+    if not first.isdigit() or (last and not last.isdigit()) or kind not in KINDS:
+        raise SystemExit(f"--mode {text}: write cover:N, steps:N, single:N-M or stairs:N-M")
     numbers = range(int(first), int(last or first) + 1)
     if kind == "stairs":
         return [stairs(numbers[0], numbers[-1])]
-    return [steps(n) if kind == "steps" else single(n) for n in numbers]
+    return [KINDS[kind](n) for n in numbers]
 
 
-def whole(route: Route, who: str) -> list[Mode]:
-    """Every boundary from where the world has moved on to where it moves on again; and, once for all paths, every
-    boundary of a start and of a release's planning, which is the same for all."""
+def whole(route: Route, who: str, full: bool) -> list[Mode]:
+    """Every place of every path once. In full: every boundary from where the world has moved on to where it moves on
+    again, on every path; and, once for all paths, every boundary of a start and of a release's planning."""
     if who == "worker":
-        return [stairs(1, 200)]
+        return [cover(n, WORKER_DEATHS) for n in range(1, WORKER_RUNS + 1)]
+    if not full:
+        return [cover(n) for n in range(1, COVER_RUNS + 1)]
     planning = [stairs()] if route.name == ROUTES[0].name else []
     return planning + [steps(n) for n in range(1, STEPS + 1)]
 
@@ -62,8 +68,9 @@ def main() -> int:
     ask.add_argument(
         "--path", action="append", choices=sorted(BY_NAME), help="only this path (again for more)"
     )
-    ask.add_argument("--mode", action="append", default=[], help="steps:N, single:N, single:N-M, stairs:N-M")
+    ask.add_argument("--mode", action="append", default=[], help="cover:N, steps:N, single:N-M, stairs:N-M")
     ask.add_argument("--who", choices=("director", "worker"), default="director")
+    ask.add_argument("--full", action="store_true", help="every boundary of every path, not each place once")
     ask.add_argument("--sample", action="store_true", help="a few kills of each path, for CI")
     ask.add_argument(
         "--docker", metavar="IMAGE", default="", help="workers and gates in containers of this image"
@@ -90,7 +97,7 @@ def run(a: argparse.Namespace) -> bool:
     routes = (
         [BY_NAME[n] for n in a.path] if a.path else [r for r in ROUTES if not a.docker or r.in_containers]
     )
-    wanted = {r: asked or ([steps(SAMPLE)] if a.sample else whole(r, a.who)) for r in routes}
+    wanted = {r: asked or ([steps(SAMPLE)] if a.sample else whole(r, a.who, a.full)) for r in routes}
     bad: list[str] = []
     a.log.parent.mkdir(parents=True, exist_ok=True)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -34,7 +35,7 @@ from harness.core.item import Item
 from harness.forge import Issue, User, main_serve, seed
 
 LIMIT_S = 300.0
-LIVES_LIMIT = 250
+LIVES_LIMIT = 400
 KILLED = "killed"
 LOOK_S = 0.3
 FORGE_S = 60.0
@@ -66,25 +67,59 @@ def make_seed(folder: Path, route: Route) -> None:
 @dataclass(frozen=True)
 class Kills:
     """When a life ends. `at[i]` is the boundary of life i that it dies at; 0, or none, is undisturbed. With `steps`
-    every life dies: at the boundary of that number, counted from where the world first moved on in it."""
+    every life dies: at the boundary of that number, counted from where the world first moved on in it. With
+    `cover` every life dies at the first place that no life has died at yet, on any path. No more than `most` die."""
 
     at: tuple[int, ...] = ()
     steps: int = 0
+    cover: bool = False
+    most: int = LIVES_LIMIT
 
     def of(self, life: int) -> Kills:
         """Lives are counted from 0."""
-        if life >= LIVES_LIMIT:
+        if life >= self.most:
             return Kills()
-        return self if self.steps else Kills(self.at[life : life + 1])
+        return self if self.steps or self.cover else Kills(self.at[life : life + 1])
 
 
 CALM = Kills()
 
 
-def crossing(log: Path, kills: Kills, look: Callable[[str], tuple[str, str | None]]) -> Callable[[str], None]:
+def place_of(boundary: str) -> str:
+    """A boundary as it is written down, without the numbers of issues, attempts, versions and tries."""
+    return re.sub(r"~?\d+(\.\d+)*", "N", boundary)
+
+
+@dataclass
+class Covered:
+    """The places that were died at, in a file that all runs of a sweep share."""
+
+    path: Path
+    known: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.known = set(self.path.read_text().splitlines()) if self.path.exists() else set()
+
+    def take(self, boundary: str) -> bool:
+        """Whether it is new. It is then no more: of two who find it at once both may take it."""
+        place = place_of(boundary)
+        if place in self.known:
+            return False
+        self.__post_init__()
+        if place in self.known:
+            return False
+        with self.path.open("a") as f:
+            f.write(f"{place}\n")
+        return True
+
+
+def crossing(
+    log: Path, kills: Kills, look: Callable[[str], tuple[str, str | None]], covered: Path
+) -> Callable[[str], None]:
     """Writes down each boundary with its place, and dies (SIGKILL) where it shall. `look(machine)` answers where
     that machine is, and where all are (None: not known yet)."""
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    places = Covered(covered)
     count = moved = 0
     began: str | None = None
 
@@ -95,8 +130,10 @@ def crossing(log: Path, kills: Kills, look: Callable[[str], tuple[str, str | Non
         began = world if began is None else began
         count += 1
         moved += moved > 0 or (world is not None and world != began)
-        os.write(fd, f"{kind} of {where}\n".encode())
-        if count == (kills.at or (0,))[0] or (moved and moved == kills.steps):
+        boundary = f"{kind} of {where}"
+        os.write(fd, f"{boundary}\n".encode())
+        new = kills.cover and places.take(boundary)
+        if new or count == (kills.at or (0,))[0] or (moved and moved == kills.steps):
             os.write(fd, f"{KILLED}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -158,6 +195,10 @@ class Case:
     url: str = ""
     starts: int = 0
     modules: Path | None = None
+
+    @property
+    def covered(self) -> Path:
+        return self.folder.with_name("covered")
 
     @property
     def runtime(self) -> str:
@@ -259,7 +300,7 @@ class Case:
         self.line.close()
         box: list[director.Running] = []
         log = self.folder / f"director-{self.starts}.crossed"
-        cross = crossing(log, kills, lambda machine: _places(box[0] if box else None, machine))
+        cross = crossing(log, kills, lambda machine: _places(box[0] if box else None, machine), self.covered)
         warm = picker(self.folder / "call", self.folder / "image")
         pick: director.Pick = pick_runtime if self.image else warm
         running = director.start(
@@ -317,7 +358,8 @@ class Case:
             return lambda what: None
         life = int(env["HARNESS_INCARNATION"])
         log = self.folder / f"worker-{life}.crossed"
-        return crossing(log, self.kills.of(life - 1), lambda machine: ("the worker", machine))
+        kills = self.kills.of(life - 1)
+        return crossing(log, kills, lambda machine: ("the worker", machine), self.covered)
 
 
 def _places(running: director.Running | None, machine: str) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from crash_case import CALM, LIMIT_S, Case, Kills, fork, learn, make_seed, run_case
+from crash_case import CALM, LIMIT_S, LIVES_LIMIT, Case, Kills, fork, learn, make_seed, run_case
 from crash_paths import Route
 
 Mode = tuple[str, Kills]
@@ -40,6 +40,11 @@ def stairs(first: int = 1, last: int = STAIRS) -> Mode:
 def steps(n: int) -> Mode:
     """Every director dies at the n-th boundary from where the world has moved on in its life."""
     return f"steps {n}", Kills(steps=n)
+
+
+def cover(n: int, most: int = LIVES_LIMIT) -> Mode:
+    """Every one dies at the first place that none has died at yet, on any path; `n` tells runs apart."""
+    return f"cover {n}", Kills(cover=True, most=most)
 
 
 @dataclass

@@ -6,11 +6,11 @@ is said.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from crash_case import place_of
 from crash_paths import ROUTES
 
 KINDS = ("before an effect", "after an effect", "before an append", "after an append")
@@ -27,11 +27,6 @@ def kind_of(boundary: str) -> str:
 def effect_of(boundary: str) -> str:
     what = boundary.split()[1]
     return "" if what == "append" else what
-
-
-def place_of(boundary: str) -> str:
-    """A boundary of any run of the path: attempts and versions keep their names, tries do not count."""
-    return re.sub(r"~\d+", "", boundary)
 
 
 def rows(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
@@ -62,11 +57,10 @@ what is left over of containers, processes, clones, sockets, locks and open inte
 there once more than without a crash, a *loss* something that is there once less; what is there but differs counts as
 both.
 
-In a run of mode *steps n* every director dies at the n-th boundary from where the world has moved on in its life, from
-the first to the last step of the path; in mode *stairs* the n-th director dies at its own n-th boundary (a release's
-planning begins anew with each start, so that this walks through all of it); in mode *single n* only the first one dies.
-A *place* is a boundary together with where its machine was and what that had begun: what an undisturbed run crosses,
-however often.
+A *place* is a boundary together with where its machine was and what that had begun, without numbers: "after Comment of
+ticket LANDED". In a run of mode *cover* every director dies at the first place that none has died at yet, on any path,
+until one comes to the end; in mode *steps n* at the n-th boundary from where the world has moved on in its life; in mode
+*stairs* the n-th director dies at its own n-th boundary; in mode *single n* only the first one dies.
 """
 
 
@@ -76,18 +70,20 @@ def _part(who: str, documents: Sequence[Document]) -> str:
     about = {r.name: r.about for r in ROUTES}
     crashed = [d for d in documents if d["mode"] != "calm"]
     kills = [k for d in crashed for k in d["kills"]]
+    everywhere = {place_of(k) for k in kills}
     modes = sorted({d["mode"].split()[0] for d in crashed})
     flag = "" if who == "director" else f" --who {who}"
     lines = [
-        (n, about[n], *_counts(by_path[n]), f"`{COMMAND}{flag} --path {n}`") for n in names
+        (n, about[n], *_counts(by_path[n], everywhere), f"`{COMMAND}{flag} --path {n}`") for n in names
     ]  # fmt: skip
-    head = ("path", "what happens on it", "boundaries of a calm run", "places of it", "died at", "runs", "kills",
-            "duplicates", "losses", "without an end", "command")  # fmt: skip
+    head = ("path", "what happens on it", "boundaries of a calm run", "places of it", "died at here",
+            "died at on any path", "runs", "kills", "duplicates", "losses", "without an end", "command")  # fmt: skip
     return "\n".join(
         (
             f"\n## The {who} dies\n",
             f"{len(crashed)} runs ({', '.join(modes)}), {len(kills)} kills, "
-            f"{sum(d['cpu_s'] for d in crashed):.0f} s of processor time without the workers' own.\n",
+            f"{len(everywhere)} places died at, {sum(d['cpu_s'] for d in crashed):.0f} s of processor time (without the "
+            "workers' own).\n",
             rows(head, lines),
             "Kills by kind of boundary:\n",
             rows(("path", *KINDS), [(n, *_kinds(by_path[n])) for n in names]),
@@ -97,14 +93,14 @@ def _part(who: str, documents: Sequence[Document]) -> str:
     )
 
 
-def _counts(documents: Sequence[Document]) -> tuple[object, ...]:
+def _counts(documents: Sequence[Document], everywhere: set[str]) -> tuple[object, ...]:
     calm = next((d for d in documents if d["mode"] == "calm"), None)
     crossed = [b for life in calm["lives"] for b in life] if calm else []
     places = {place_of(b) for b in crossed}
     crashed = [d for d in documents if d["mode"] != "calm"]
     died = {place_of(k) for d in crashed for k in d["kills"]}
     return (
-        len(crossed), len(places), len(places & died), len(crashed), sum(len(d["kills"]) for d in crashed),
+        len(crossed), len(places), len(places & died), len(places & everywhere), len(crashed), sum(len(d["kills"]) for d in crashed),
         sum(len(d["duplicates"]) for d in crashed), sum(len(d["losses"]) for d in crashed),
         sum(1 for d in crashed if d["trouble"]),
     )  # fmt: skip
