@@ -25,7 +25,7 @@ from harness.adapters.store.sql import SqlStore
 from harness.compose.archive import Archive
 from harness.compose.credentials import token_source
 from harness.compose.dry import DryForge, DryRepo
-from harness.compose.epoch import take_epoch
+from harness.compose.epoch import Succession, take_epoch
 from harness.compose.errors import StartError
 from harness.compose.fitness import refuse_unfit
 from harness.compose.force import InForce
@@ -167,9 +167,10 @@ def _start(
     audits = audits_dir(config, data)
     refuse_unfit(config, forge, repo)
     epoch, began = take_epoch(store, repo, clock, dry)
+    succession = Succession(epoch)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
-        on_refs=lambda refs: _repository_file(world, force, refs),
+        on_refs=lambda refs: _refs(world, force, None if dry else succession, refs),
         forge=DryForge(forge, dry_repo) if dry else forge, repo=dry_repo if dry else repo, runtime=runtime,
         gateway=gateway,
         archive=Archive(audits, data, store, clock, redactor.data, lambda: caps_of(force.config)),
@@ -188,7 +189,7 @@ def _start(
         every_s=min(EVERY_S, 10 * config.director.interval_seconds),
     )  # fmt: skip
     sweep: Sweep = (lambda items: None) if dry else keeper.after
-    running.loop = _loop(world, wake, pools, running, force, sweep, boundary, report)
+    running.loop = _loop(world, wake, pools, running, force, succession, sweep, boundary, report)
     loop_box.append(running)
     _adopt(running)
     return running
@@ -228,8 +229,9 @@ def _content(repo: GitRepo, sha: str, path: str) -> bytes:
 
 
 def _loop(
-    world: World, wake: threading.Event, pools: Pools, running: Running, force: InForce, sweep: Sweep,
-    boundary: Callable[[str], None], report: Callable[[str, Any, str], None],
+    world: World, wake: threading.Event, pools: Pools, running: Running, force: InForce,
+    succession: Succession, sweep: Sweep, boundary: Callable[[str], None],
+    report: Callable[[str, Any, str], None],
 ) -> Loop:  # fmt: skip
     items: dict[str, Any] = {}
     own = Own(
@@ -242,6 +244,7 @@ def _loop(
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)
         _newest_image(running, force, looks.see(loop.items[running.machine], "image"))
+        succession.check()
         force.take()
         outages.take(world.clock.now())
         sweep(loop.items)
@@ -257,9 +260,14 @@ def _newest_image(running: Running, force: InForce, image: Any) -> None:
         running.world.gateway.publish(replace(running.gateway.board.news, image=image))
 
 
-def _repository_file(world: World, force: InForce, refs: Mapping[str, str]) -> Result[None]:
-    """The trusted base's own `.harness.toml`, read again when the default branch moved."""
+def _refs(
+    world: World, force: InForce, succession: Succession | None, refs: Mapping[str, str]
+) -> Result[None]:
+    """Before any machine hears of the forge's refs: who holds the repository, and the trusted base's own
+    `.harness.toml`, read again when the default branch moved."""
     repository = world.memo.get("repository")
+    if world.repo is not None and succession is not None:
+        succession.look(world.repo, refs)
     if repository is None or world.repo is None:
         return Ok(None)
     branch = repository[1].default_branch

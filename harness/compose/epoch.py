@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from harness.adapters.git import GitRepo
@@ -10,8 +12,39 @@ from harness.compose.errors import StartError
 from harness.core.result import Err, Ok
 from harness.failures import Failure
 from harness.loop import SteadyClock
+from harness.ports import Repo
+from harness.tick import Fenced
 
 EPOCH_REF = "refs/harness/epoch"
+
+
+@dataclass
+class Succession:
+    """Whether another director took the repository since: with a copy of our data folder, or with one of its
+    own, which our store cannot know of. `known` are epochs by the commit that the forge's ref pointed at."""
+
+    epoch: int
+    known: dict[str, int] = field(default_factory=dict)
+    successor: int = 0
+
+    def look(self, repo: Repo, refs: Mapping[str, str]) -> None:
+        """To be told of the forge's refs. What cannot be read now is read with the next ones; an older epoch
+        is only a list that lags."""
+        sha = refs.get(EPOCH_REF, "")
+        if sha and sha not in self.known:
+            told = repo.fetch((EPOCH_REF,)).bind(lambda _: repo.message(sha))
+            if isinstance(told, Ok):
+                self.known = {sha: _number(told.value)}
+        if self.known.get(sha, 0) > self.epoch:
+            self.successor = self.known[sha]
+
+    def check(self) -> None:
+        """Raises Fenced: whoever came later acts, and this one ends at once."""
+        if self.successor:
+            raise Fenced(
+                f"another director took this repository (epoch {self.successor} on the forge, ours is "
+                f"{self.epoch}): only one may run; see which data folder and machine it is started from"
+            )
 
 
 def take_epoch(store: SqlStore, repo: GitRepo, clock: SteadyClock, dry: bool) -> tuple[int, float]:

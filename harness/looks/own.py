@@ -18,7 +18,6 @@ from harness.domain import (
 )
 from harness.ports import World
 
-
 CONTROLS_LIMIT = 50
 HOLDING = frozenset({"pause", "resume", "drain", "started"})
 

@@ -158,7 +158,7 @@ def test_a_changed_byte_anywhere_is_found_and_named(sealed: Path, name: str, whe
             machine = WORKER if name == "journal.jsonl" else MACHINE
             assert (findings[0].machine, findings[0].seq) == (machine, seq)
         elif name == "blob":
-            assert findings[0].seq == 3 and str(path.relative_to(folder)) in {f.where for f in findings}
+            assert findings[0].seq in (1, 3) and str(path.relative_to(folder)) in {f.where for f in findings}
         else:
             assert name in {f.where for f in findings}
 

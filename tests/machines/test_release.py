@@ -6,7 +6,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from handlers import NOW, POLICY, REPO, arrives, done, failed, item, moved, names, note, peer, said, seen, why
+from handlers import (
+    NOW,
+    POLICY,
+    REPO,
+    arrives,
+    done,
+    failed,
+    intents,
+    item,
+    moved,
+    names,
+    note,
+    peer,
+    said,
+    seen,
+    why,
+)
 
 from harness.core.item import Item
 from harness.domain import Check, Control, Entry, Gone, Issue, Pull, Review
@@ -190,6 +206,25 @@ def test_our_own_merge_is_built_first_and_pushed_only_when_its_tree_was_gated() 
     assert said(release("MERGING", gated=TREE), seen(merging())) == "begins BuildMerge"
     assert said(release("MERGING", **READY), seen(merging())) == "begins Land"
     assert said(release("MERGING", merge=BUILT, gated=OTHER), seen(merging())) == "tree_differs -> GATING"
+
+
+def test_a_merge_that_the_forges_checks_have_not_seen_is_shown_to_them_first() -> None:
+    """They ran on the branch's tip. Where the base moved, the merge is another tree: nothing may land as it is."""
+    it = release("MERGING", merge=BUILT, gated=f"sha:{TIP}", tip=TIP)
+    assert f"tree/{TIP}" in KIND.wants(it, POLICY)
+    assert said(it, seen(merging())) == "waits"
+    same = seen(merging(**{f"tree/{TIP}": TREE}))
+    assert intents(it, same) == (Land("main", MERGE, BASE),)
+    other = seen(merging(**{f"tree/{TIP}": OTHER}))
+    assert intents(it, other) == (Land(BRANCH, MERGE, TIP),)
+    # The branch is at our merge now: it is built again, and must be checked before it goes on.
+    pushed = done(Land(BRANCH, MERGE, TIP), {"landed": True, "why": ""})
+    later = release("MERGING", pushed, merge=BUILT, gated=f"sha:{TIP}", tip=TIP)
+    assert said(later, seen(merging(tip=MERGE))) == "begins BuildMerge"
+    rebuilt = {**BUILT, "head": MERGE}
+    again = release("MERGING", pushed, merge=rebuilt, gated=f"sha:{TIP}", tip=MERGE)
+    assert said(again, seen(merging(tip=MERGE))) == "tree_differs -> GATING"
+    assert note(again, seen(merging(tip=MERGE)))["merge"] == {}
 
 
 def test_a_base_that_moved_is_merged_again() -> None:

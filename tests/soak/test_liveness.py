@@ -7,12 +7,10 @@ port's whole time limit; what is asserted is that no pass took a good part of it
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import watched_director
 from demo_world import Late, Stage, Started, wait_for
 from director_world import World
@@ -38,9 +36,8 @@ class Seen:
     hung: int
 
 
-@pytest.fixture(scope="module")
-def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    folder = tmp_path_factory.mktemp("trouble")
+def scene(folder: Path) -> Seen:
+    folder.mkdir()
     stage = Stage(folder / "runs")
     answers: dict[str, Any] = {
         f"GET /images/{IMAGE}/json": (200, {"Id": "sha256:" + "1" * 64, "Os": "linux", "Config": {}}),
@@ -62,7 +59,7 @@ def trouble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         try:
             # The director is past its start: it looks for, and cannot find, what its first gate runs in.
             wait_for(lambda: _began(engine, started), 120, "the first container is asked for")
-            yield _suffer(world, engine, data, started)
+            return _suffer(world, engine, data, started)
         finally:
             engine.over.set()
             stage.close()
@@ -94,13 +91,13 @@ def _suffer(world: World, engine: StubEngine, data: Path, started: Started) -> S
     return Seen(watched_director.lines(started)[first:], code, started.told(), hung)
 
 
-def test_passes_go_on_and_none_waits_for_the_port_that_hangs(trouble: Seen) -> None:
-    assert len(trouble.lines) >= LINES, trouble.told[-4000:]
-    assert trouble.hung > 0, "nobody asked the engine"
-    ticks = [line["ticks"] for line in trouble.lines]
+def test_passes_go_on_and_none_waits_for_the_port_that_hangs(seen: Seen) -> None:
+    assert len(seen.lines) >= LINES, seen.told[-4000:]
+    assert seen.hung > 0, "nobody asked the engine"
+    ticks = [line["ticks"] for line in seen.lines]
     assert ticks == sorted(set(ticks)), ticks
-    assert max(line["gap_s"] for line in trouble.lines) < ENGINE_LIMIT_S / 4, trouble.lines
+    assert max(line["gap_s"] for line in seen.lines) < ENGINE_LIMIT_S / 4, seen.lines
 
 
-def test_it_ends_when_told_to_without_waiting_for_that_port(trouble: Seen) -> None:
-    assert trouble.code == 0, trouble.told[-4000:]
+def test_it_ends_when_told_to_without_waiting_for_that_port(seen: Seen) -> None:
+    assert seen.code == 0, seen.told[-4000:]

@@ -7,7 +7,6 @@ and what is healthy beside them lands as if they were not there.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +59,8 @@ class Ended:
         return next(t for t in self.finished.document["tickets"] if t["issue"] == number)
 
 
-@pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
-    stage = Stage(tmp_path_factory.mktemp("poison"))
+def scene(folder: Path) -> Ended:
+    stage = Stage(folder)
     config = {
         "director": {"max_workers": 5, "max_infra_retries": RETRIES, "interval_seconds": 0.5},
         "agent": {"kind": "command", "command": ["sh", "-c", AGENT]},
@@ -76,7 +74,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ended]:
             first.process.send_signal(signal.SIGKILL)
             first.process.wait(30)
             finished = world.run("director", "--until-idle", "--json")
-            yield Ended(world.folder, finished, world.repo(), left_over(world.folder, "process"))
+            return Ended(world.folder, finished, world.repo(), left_over(world.folder, "process"))
     finally:
         stage.close()
 
@@ -95,28 +93,28 @@ def _lost(world: World) -> bool:
     return any("infra_lost" in events(records) for records in found.values())
 
 
-def test_the_healthy_one_lands_beside_them(ended: Ended) -> None:
-    assert ended.finished.code == 0, ended.finished.told[-4000:]
-    assert ended.ticket(5)["state"] == "RELEASED"
+def test_the_healthy_one_lands_beside_them(seen: Ended) -> None:
+    assert seen.finished.code == 0, seen.finished.told[-4000:]
+    assert seen.ticket(5)["state"] == "RELEASED"
 
 
 @pytest.mark.parametrize("number", [2, 3, 4])
-def test_text_that_breaks_parsers_is_only_text(ended: Ended, number: int) -> None:
-    ticket = ended.ticket(number)
+def test_text_that_breaks_parsers_is_only_text(seen: Ended, number: int) -> None:
+    ticket = seen.ticket(number)
     assert ticket["state"] == "RELEASED", ticket
-    records = [r for j in journals(ended.folder, f"/ticket/{number}").values() for r in j]
+    records = [r for j in journals(seen.folder, f"/ticket/{number}").values() for r in j]
     assert not [r.body["detail"] for r in records if r.body.get("status") == "exception"]
 
 
-def test_the_killer_of_workers_is_given_up_in_writing(ended: Ended) -> None:
-    assert ended.ticket(KILLER)["state"] in ("DEFERRED", "BLOCKED")
-    (said,) = [c["body"] for c in ended.repo["comments"] if c["issue"] == KILLER]
+def test_the_killer_of_workers_is_given_up_in_writing(seen: Ended) -> None:
+    assert seen.ticket(KILLER)["state"] in ("DEFERRED", "BLOCKED")
+    (said,) = [c["body"] for c in seen.repo["comments"] if c["issue"] == KILLER]
     assert "killed" in said and "What you can do" in said
     lost = [
         event
-        for records in journals(ended.folder, f"/attempt/{KILLER}.").values()
+        for records in journals(seen.folder, f"/attempt/{KILLER}.").values()
         for event in events(records)
         if event == "infra_lost"
     ]
     assert len(lost) <= RETRIES + 1, "the restart granted it more"
-    assert ended.left == []
+    assert seen.left == []

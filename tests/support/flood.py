@@ -8,8 +8,8 @@ log, and the shim.
 from __future__ import annotations
 
 import json
+import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -77,7 +77,7 @@ def main(kind: str, folder: Path, mib: int, image: str) -> dict[str, Any]:
         dropped = re.search(rb"\n\[harness: (\d+) bytes dropped here\]\n", kept)
         return {
             "exit": exit_code, "seconds": round(seconds, 1), "looks": looks, "shim_peak_bytes": shim,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            "peak_bytes": peak(os.getpid()),
             "log_bytes": len(kept), "dropped": int(dropped[1]) if dropped else 0,
             "bundle": str(folder / "audits" / sealed),
             "tail_bytes": len(tail), "ends_well": tail.endswith(b"\nlast line\n"),
@@ -87,12 +87,16 @@ def main(kind: str, folder: Path, mib: int, image: str) -> dict[str, Any]:
 
 
 def shim_peak(run: Path) -> int:
-    """VmHWM of the shim of a run, 0 when it is not there."""
+    """Of the shim of a run, 0 when it is not there."""
     try:
-        pid = json.loads((run / "started.json").read_text())["pid"]
-        status = Path(f"/proc/{pid}/status").read_text()
+        return peak(json.loads((run / "started.json").read_text())["pid"])
     except (OSError, ValueError):
         return 0
+
+
+def peak(pid: int) -> int:
+    """VmHWM in bytes. (What getrusage says begins with the peak of whoever started the process.)"""
+    status = Path(f"/proc/{pid}/status").read_text()
     return next((int(x.split()[1]) << 10 for x in status.splitlines() if x.startswith("VmHWM")), 0)
 
 

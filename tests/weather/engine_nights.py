@@ -100,9 +100,9 @@ def night(stage: Stage, engine: PrivateEngine, image: str, trouble: str) -> Nigh
         started = world.start("director", "--until-idle", "--json")
         seen: dict[str, Any] = {}
         try:
-            before = wait_for(lambda: _works(engine, started), 120.0, "the first agent works")
+            before = wait_for(lambda: _works(engine, started), 300.0, "the first agent works")
             TROUBLES[trouble](engine, lambda: _ask(world, seen))
-            ended = started.end(240.0)
+            ended = started.end(400.0)
         finally:
             if started.process.poll() is None:
                 started.kill()

@@ -65,11 +65,13 @@ def _try_flock(fd: int) -> bool:
     return True
 
 
-def heal(repository: Path, *, began: float) -> tuple[Path, ...]:
+def heal(repository: Path, *, began: float, held: bool = False) -> tuple[Path, ...]:
     """Remove the stale lock files of a bare repository; answers which. `began` is when this process began to
-    work with it (POSIX seconds): what is younger may only go when it is older than OLD_S."""
-    stale = [lock for lock in _locks(repository) if _is_stale(lock, began)]
-    if not stale or _in_use(repository):
+    work with it (POSIX seconds): what is younger may only go when it is older than OLD_S, or when the caller has
+    the repository `held`. Every writer of ours has that lock for as long as it lives, so whoever left a lock
+    file then is dead, or a stranger; and what we run there meanwhile only reads."""
+    stale = [lock for lock in _locks(repository) if held or _is_stale(lock, began)]
+    if not stale or _in_use(repository, but_ours=held):
         return ()
     for lock in stale:
         _remove(lock)
@@ -150,14 +152,32 @@ def _remove(lock: Path) -> None:
     log.warning("removed the stale lock %s, %.0f s old", lock, age_s)
 
 
-def _in_use(repository: Path) -> bool:
+def _in_use(repository: Path, *, but_ours: bool = False) -> bool:
     """Whether another live process works there: an open file or its current folder inside, or the path of the
-    repository among its arguments, as in every command of ours. Yes, to be safe, where /proc is missing."""
+    repository among its arguments, as in every command of ours. Yes, to be safe, where /proc is missing.
+    `but_ours`: commands that this process runs do not count."""
     root = os.path.realpath(repository)
     if not os.path.isdir("/proc/self/fd"):
         return True
     me = str(os.getpid())
-    return any(_works_in(pid, root) for pid in os.listdir("/proc") if pid.isdigit() and pid != me)
+    others = (pid for pid in os.listdir("/proc") if pid.isdigit() and pid != me)
+    return any(_works_in(pid, root) and not (but_ours and _is_ours(pid, me)) for pid in others)
+
+
+def _is_ours(pid: str, me: str) -> bool:
+    """Whether we started it, or the leader of its group: each command of ours leads a group of its own."""
+    parent, group = _lineage(pid)
+    return me in (parent, _lineage(group)[0])
+
+
+def _lineage(pid: str) -> tuple[str, str]:
+    """Parent and process group as /proc tells them; empty texts when it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            fields = f.read().rsplit(b")", 1)[1].split()
+    except (OSError, IndexError):
+        return "", ""
+    return fields[1].decode(), fields[2].decode()
 
 
 def _works_in(pid: str, root: str) -> bool:

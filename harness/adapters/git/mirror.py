@@ -66,7 +66,7 @@ class Mirror:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.writing():
             make_bare(self._git, self.path)
-            heal(self.path, began=self._began)
+            heal(self.path, began=self._began, held=True)
 
     @contextmanager
     def writing(self) -> Iterator[int]:
@@ -75,8 +75,10 @@ class Mirror:
             yield held
 
     def healed(self, ran: Ran) -> bool:
-        """Whether the command failed over a stale lock that is gone now, so that it may be tried again."""
-        return ran.code != 0 and bool(_LOCKED.search(ran.err)) and bool(heal(self.path, began=self._began))
+        """Whether the command failed over a stale lock that is gone now, so that it may be tried again. Ask only
+        while `writing`."""
+        locked = ran.code != 0 and bool(_LOCKED.search(ran.err))
+        return locked and bool(heal(self.path, began=self._began, held=True))
 
     # ------------------------------------------------------------ refs
 

@@ -7,6 +7,8 @@ compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from harness.core.item import Item
 from harness.core.result import Err, Pass
 from harness.domain import Pull
@@ -108,13 +110,14 @@ def wants_merging(item: Item[Release], policy: Policy) -> tuple[str, ...]:
     d = item.data
     theirs = (f"tree/{d.merge_sha}",) if d.merge_sha else ()
     reviews = (f"reviews/{d.pull}",) if policy.required_review == "release" and policy.merge == "auto" else ()
-    return ("refs", f"pull/{d.pull}", *theirs, *reviews)
+    checked = (f"tree/{d.tip}",) if d.tip and d.gated.startswith("sha:") else ()
+    return ("refs", f"pull/{d.pull}", *theirs, *reviews, *checked)
 
 
 def watch_merging(item: Item[Release], seen: Seen) -> Watch:
     d = item.data
     refs, pull = seen["refs"], seen[f"pull/{d.pull}"]
-    landed = item.value_of("Land")
+    landed = _landed(item, d.base)
     if landed and landed["landed"]:
         merge = d.merge
         return ok(E.MERGED, merge["sha"][:12], merge_sha=merge["sha"], carried=merge["head"], waits="")
@@ -133,9 +136,37 @@ def watch_merging(item: Item[Release], seen: Seen) -> Watch:
             tip=tip,
             base_tip=base_tip,
         )
-    if d.merge["tree"] != d.gated and not d.gated.startswith("sha:"):
+    if d.gated.startswith("sha:"):
+        unseen = _unchecked(item, seen, tip)
+        if unseen is not None:
+            return unseen
+    elif d.merge["tree"] != d.gated:
         return ok(E.TREE_DIFFERS, f"{d.base} moved: the merge has another tree", gate="")
     return _ours(item, seen, landed)
+
+
+def _landed(item: Item[Release], branch: str) -> Mapping[str, object] | None:
+    """What came of the last push to that branch since the release began to merge."""
+    mine = (i for i in reversed(item.intents) if i.effect.get("$") == "Land" and i.status == "done")
+    return next((i.value for i in mine if i.effect.get("branch") == branch), None)
+
+
+def _unchecked(item: Item[Release], seen: Seen, tip: str) -> Watch | None:
+    """The forge's checks ran on the branch's tip. Where the base moved, the merge has a tree that they have not
+    seen: it is brought into the release branch, where they run, before it goes to the base."""
+    d = item.data
+    if d.gated != f"sha:{tip}":
+        return ok(E.TREE_DIFFERS, f"{tip[:12]} is not checked yet", gate="", merge={})
+    tree = seen[f"tree/{tip}"]
+    if not known(tree):
+        return wait("reading the tree", tree)
+    if d.merge["tree"] == tree:
+        return None
+    pushed = _landed(item, d.branch)
+    if pushed is not None and pushed["why"] == "protected":
+        return Pass(f"a rule of the forge refuses our push to {d.branch}: a person must allow it")
+    why = f"{d.base} moved: the merge goes to {d.branch}, where the checks run"
+    return stay(Land(d.branch, d.merge["sha"], tip), why=why)
 
 
 def _theirs(item: Item[Release], seen: Seen, pull: Pull) -> Watch:
