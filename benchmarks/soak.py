@@ -87,6 +87,7 @@ class Soak:
     runtime: str
     count: int
     faults: float
+    forge_faults: float
     seed: int
     kills: int
     workers: int
@@ -129,7 +130,7 @@ class Soak:
             with world:
                 state = world.forge.state
                 state.settings = replace(state.settings, **FORGE)
-                world.forge.set_faults(*forge_faults(self.faults, self.seed))
+                world.forge.set_faults(*forge_faults(self.forge_faults, self.seed))
                 last = self._directors(world, dice)
                 fired = sum(rule["fired"] for rule in world.forge.faults.show())
                 return self._document(world, last, fired)
@@ -229,7 +230,8 @@ class Soak:
         counts = _counts(self.folder)
         return {
             "ok": not any(problems.values()), "tasks": self.count, "runtime": self.runtime,
-            "faults": self.faults, "seed": self.seed, "seconds": round(time.monotonic() - self.began, 1),
+            "faults": self.faults, "forge_rate": self.forge_faults, "seed": self.seed,
+            "seconds": round(time.monotonic() - self.began, 1),
             "wrong": sum(1 for t in self.chosen if t.kind), "forge_faults": fired,
             "workers_killed": len(self.victims), "directors": len(self.lives), "director": growth, **counts,
             "store_kib": (self.folder / "data" / "store.db").stat().st_size >> 10, "problems": problems,
@@ -297,10 +299,11 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):  # the world is swept when it ends early
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     kills = given.kills if given.kills is not None else max(given.tasks // 20, 1)
+    forge = given.faults if given.forge_faults is None else given.forge_faults
     image = given.image if given.runtime == "docker" else ""
     with _folder(given.keep) as folder:
         document = Soak(
-            folder, given.runtime, given.tasks, given.faults, given.seed, kills, given.workers, image,
+            folder, given.runtime, given.tasks, given.faults, forge, given.seed, kills, given.workers, image,
             given.within,
         ).run()  # fmt: skip
     if given.json:
