@@ -108,6 +108,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
             os.kill(pid, signal.SIGKILL)
         os.kill(_shim(world, f"{LOST}.1"), signal.SIGKILL)
         assert world.run("cancel", str(CANCELLED)).code == 0
+        wait_for((world.folder / "audits").is_dir, 90, "the first bundle is there")
         wait_for(lambda: len(bundles(world.folder)) == len(TITLES), 90, "all bundles are there")
         _open(world, "Be stopped")
         wait_for((marks / str(STOPPED)).exists, 60, "the last agent is at it")
