@@ -35,6 +35,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Documents:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize("path", [r.name for r in ROUTES])
 def test_nothing_is_there_twice_and_nothing_is_lost(swept: Documents, path: str) -> None:
@@ -44,6 +45,7 @@ def test_nothing_is_there_twice_and_nothing_is_lost(swept: Documents, path: str)
     assert len(run["lives"]) == len(run["kills"]) + 1
 
 
+@pytest.mark.nightly
 def test_the_table_counts_what_was_written_down(swept: Documents) -> None:
     made = table(swept)
     kills = [k for d in swept for k in d["kills"]]

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# What takes too long for every change: the long tests, many simulated nights, mutations, and the crash matrix.
+# Rule: every part runs, also after one that failed; the exit code says whether all passed.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bad=0
+scripts/test.sh -m nightly || bad=1
+. .venv/bin/activate
+harness sim --seeds "${HARNESS_SEEDS:-0:100000}" --faults all || bad=1
+python scripts/mutations.py || bad=1
+python scripts/crash-matrix.py --no-table || bad=1
+exit $bad
