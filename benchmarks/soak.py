@@ -285,9 +285,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--runtime", choices=("process", "docker"), default="process")
-    parser.add_argument(
-        "--faults", type=float, default=0.2, help="share of tasks and of writes that go wrong"
-    )
+    parser.add_argument("--faults", type=float, default=0.2, help="share of tasks that go wrong")
+    parser.add_argument("--forge-faults", type=float, help="share of the forge's writes; default: the same")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, help="directors that are killed; default: one for 20 tasks")
     parser.add_argument("--workers", type=int, default=6, help="at the same time")

@@ -244,6 +244,8 @@ def _loop(
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)
         _newest_image(running, force, looks.see(loop.items[running.machine], "image"))
+        # Asked for also while no machine needs it: a worker's long run must not hide who came after us.
+        looks.see(loop.items[running.machine], "refs")
         succession.check()
         force.take()
         outages.take(world.clock.now())

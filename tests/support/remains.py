@@ -69,7 +69,9 @@ def refs(folder: Path, given_up: Iterable[int]) -> list[str]:
     ]
     for name in ("mirror", "quarantine"):
         inside = git(folder / "data" / "git" / f"{name}.git", "for-each-ref", "--format=%(refname)").split()
-        left += [f"{name} {r}" for r in inside if r not in expected and not r.startswith(KEPT)]
+        # Branches of the mirror are the forge's as of its last fetch; the next one prunes them.
+        kept = (*KEPT, "refs/heads/") if name == "mirror" else KEPT
+        left += [f"{name} {r}" for r in inside if r not in expected and not r.startswith(kept)]
         imports = sum(1 for r in inside if r.startswith("refs/harness/import/"))
         left += [f"{name}: {imports} imports"] if imports > IMPORTS_KEPT else []
     return left
