@@ -22,6 +22,7 @@ from harness.failures import Failure
 MAIN = "refs/heads/main"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_kills_leave_nothing_that_stays(tmp_path: Path) -> None:
     tally = Killed(tmp_path, seed=7).play(kills=15, within_s=200.0)
