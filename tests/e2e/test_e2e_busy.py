@@ -19,6 +19,8 @@ import tomli_w
 from busy import all_work, busy_world, working
 from demo_world import Finished, Stage, events, journals, left_over, wait_for
 
+pytestmark = pytest.mark.nightly
+
 WORKERS = 6
 
 

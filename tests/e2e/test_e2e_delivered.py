@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from demo_world import Stage, bare_of, events, git, journals, left_over, terminate, wait_for
 from director_world import World
 
 from harness.core.journal import Record
+
+pytestmark = pytest.mark.nightly
 
 WALL_S = 25
 PUSH = "^(GET|POST) /acme/tally(.git)?/(info/refs|git-receive-pack)"

@@ -15,6 +15,8 @@ from harness.audit.replay import replay_bundle, replay_store
 from harness.audit.verify import verify_audits, verify_store
 from harness.demo.crash import compare, world
 
+pytestmark = pytest.mark.nightly
+
 SLOW_S = 12
 TITLES = ["Take your time", "Be quick"]
 PLAYS = {

@@ -21,6 +21,8 @@ from director_world import PERSON, World
 from harness.audit.verify import verify_bundle
 from harness.demo.run import REPO
 
+pytestmark = pytest.mark.nightly
+
 KILLED, LOST, IDLE, ENDLESS, CANCELLED, COMMITTED, BROKEN, STOPPED = range(1, 9)
 TITLES = (
     "Lose the worker", "Lose its keeper", "Hang", "Never end", "Change a mind", "Commit and go on", "Break git",

@@ -21,6 +21,8 @@ from harness.audit.replay import replay_bundle, replay_store
 from harness.audit.verify import verify_audits, verify_store
 from harness.core.journal import Record, read
 
+pytestmark = pytest.mark.nightly
+
 # The first two are at work until they may go on, the third fails at once when it may, the fourth hangs.
 WORK = """
 case $HARNESS_ISSUE in
