@@ -1,6 +1,6 @@
 """git is killed in the middle of things: no lock stays, and the same thing works at once.
 
-`benchmarks/git_weather.py` does it two hundred times.
+`scripts/nightly.sh` does it two hundred times.
 """
 
 from __future__ import annotations
