@@ -130,13 +130,13 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("free_kib", [2, 15, 60])
+@pytest.mark.parametrize("free_kib", [2, 15, 60, 120])
 def test_a_full_disk(free_kib, copy, forge, tiny):
     (tiny / "filler").write_bytes(b"\0" * ((400 - free_kib - 4) << 10))
     copy.change(director={"data_dir": str(tiny / "data")})
     line = refused(copy, 1).lower()
     # SQLite says of its shared memory only that there was an error.
-    assert any(x in line for x in ("no space left on device", "the disk is full", "owner, mode and disk"))
+    assert any(x in line for x in ("no space left", "the disk is full", "owner, mode and disk"))
     assert shutil.disk_usage(tiny).free < 130 << 10
 
 
