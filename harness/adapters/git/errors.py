@@ -137,7 +137,8 @@ _TABLE: tuple[tuple[re.Pattern[str], Failure, str], ...] = tuple(
             r"|unable to access|empty reply|unexpected disconnect|ssl|gnutls|curl \d+|bad line length"
             r"|protocol error"
             r"|could not read from remote|internal server error|invalid index-pack output|expected .* after"
-            r"|unable to write flush packet|broken pipe|sideband|bad pack header|unexpected flush packet|unable to rewind rpc",
+            r"|unable to write flush packet|broken pipe"
+            r"|sideband|bad pack header|unexpected flush packet|unable to rewind rpc",
             Failure.FORGE_DOWN,
             "the forge does not answer as it should",
         ),
