@@ -154,13 +154,18 @@ class Mirror:
 
     # ------------------------------------------------------------ reading
 
-    def has(self, sha: str) -> bool:
-        return self._git.run("cat-file", "-e", f"{checked_sha(sha)}^{{commit}}", git_dir=self.path).code == 0
+    def _asked(self, *args: str) -> Ran:
+        """A question about objects. A git that was killed or stopped gave no answer: that is never "not there"."""
+        ran = self._git.run(*args, git_dir=self.path)
+        if ran.code < 0 or ran.closed or ran.late:
+            raise FailedError(classify(ran))
+        return ran
+
+    def has(self, sha: str, kind: str = "commit") -> bool:
+        return self._asked("cat-file", "-e", f"{checked_sha(sha)}^{{{kind}}}").code == 0
 
     def tree(self, sha: str) -> str:
-        ran = self._git.run(
-            "rev-parse", "--verify", "--quiet", f"{checked_sha(sha)}^{{tree}}", git_dir=self.path
-        )
+        ran = self._asked("rev-parse", "--verify", "--quiet", f"{checked_sha(sha)}^{{tree}}")
         if ran.code != 0:
             raise fail(Failure.INTERNAL_ERROR, f"commit {sha} is not in the mirror: fetch first")
         return ran.text

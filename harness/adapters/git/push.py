@@ -36,7 +36,7 @@ def push(
     for value in (sha, expect or ""):
         if value:
             checked_sha(value)
-    if sha and git.run("cat-file", "-e", sha, git_dir=mirror.path).code != 0:
+    if sha and not mirror.has(sha, "object"):
         raise fail(Failure.INTERNAL_ERROR, f"{sha} is not in the mirror, so it cannot be pushed to {ref}")
     lease = f"--force-with-lease={ref}:{expect or ''}"
     args = ("push", "--porcelain", "--no-verify", lease, git.remote, f"{sha}:{ref}")
