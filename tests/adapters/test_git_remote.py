@@ -362,4 +362,17 @@ def test_two_pushes_at_once_have_one_winner(net: Net) -> None:
     assert net.origin.ref("refs/harness/epoch") == won[0]
     for sha, result in results.items():
         if sha not in won:
-            failed(result, Failure.CONFLICT)
+            busy = isinstance(result, Err) and result.failure == Failure.FORGE_DOWN
+            failed(repo.push("refs/harness/epoch", sha, "") if busy else result, Failure.CONFLICT)
+
+
+def test_a_ref_that_the_forge_is_still_busy_with_is_no_conflict(net: Net) -> None:
+    """A push that was killed leaves the forge at work on it: nothing moved, so nobody may be blamed for it."""
+    repo = net.repo()
+    repo.fetch()
+    lock = net.origin.path / "refs/heads/agent/1.lock"
+    lock.parent.mkdir(parents=True)
+    lock.touch()
+    assert failed(repo.push("refs/heads/agent/1", net.main, ""), Failure.FORGE_DOWN).maybe
+    lock.unlink()
+    assert repo.push("refs/heads/agent/1", net.main, "") == Ok(net.main)

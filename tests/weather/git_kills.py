@@ -60,10 +60,13 @@ class Killed:
         self.tally = Tally()
 
     def play(self, kills: int, within_s: float) -> Tally:
-        """Until that many kills; a command that was faster than we does not count, and is played again."""
-        until, n = time.monotonic() + within_s, 0
-        while sum(self.tally.kills.values()) < kills and time.monotonic() < until:
-            self._round(KINDS[n % len(KINDS)], n)
+        """Until each kind of command was killed its share; one that was faster than we is played again."""
+        until, n, share = time.monotonic() + within_s, 0, kills // len(KINDS)
+        while time.monotonic() < until:
+            open_kinds = [k for k in KINDS if self.tally.kills[k] < share]
+            if not open_kinds:
+                break
+            self._round(open_kinds[n % len(open_kinds)], n)
             n += 1
         return self.tally
 

@@ -22,12 +22,11 @@ from harness.failures import Failure
 MAIN = "refs/heads/main"
 
 
-@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_kills_leave_nothing_that_stays(tmp_path: Path) -> None:
     tally = Killed(tmp_path, seed=7).play(kills=15, within_s=200.0)
     assert tally.wrong == []
-    assert sum(tally.kills.values()) == 15 and all(tally.kills.values()), tally
+    assert set(tally.kills.values()) == {5}, tally
     assert tally.failed > 0, "some were in the middle of it"
 
 

@@ -22,6 +22,8 @@ _MOVED = re.compile(
     r"|failed to update ref|failed to lock|unable to resolve reference",
     re.IGNORECASE,
 )
+# Somebody holds the ref's lock there. Where the ref has not moved, that is no conflict: it passes.
+_BUSY = re.compile(r"failed to update ref|failed to lock|unable to resolve reference", re.IGNORECASE)
 _PREFIX = re.compile(r"'(refs/heads/[^']+)' exists; cannot create|directory.file conflict", re.IGNORECASE)
 _OUTAGE = re.compile(
     r"internal server error|unpacker error|remote failed|timed? ?out|cannot lock ref", re.IGNORECASE
@@ -78,6 +80,8 @@ def _verdict(ran: Ran, refusal: str, ref: str, expect: str | None, now: str | No
         other = clash[1] or "another branch"
         text = f"PREFIX_CONFLICT: {ref} cannot exist beside {other}: rename that branch or change the prefix"
         return Err(Failure.CONFIG_INVALID, text)
+    if _BUSY.search(refusal) and now is not None and now == (expect or ""):
+        return Err(Failure.FORGE_DOWN, f"{doing}: {refusal}: the forge is still at an earlier push", maybe=True)
     if _MOVED.search(refusal) or (now is not None and now != (expect or "")):
         was = expect or "nothing"
         held = "could not be read" if now is None else (now or "nothing")
