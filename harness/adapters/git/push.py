@@ -81,7 +81,9 @@ def _verdict(ran: Ran, refusal: str, ref: str, expect: str | None, now: str | No
         text = f"PREFIX_CONFLICT: {ref} cannot exist beside {other}: rename that branch or change the prefix"
         return Err(Failure.CONFIG_INVALID, text)
     if _BUSY.search(refusal) and now is not None and now == (expect or ""):
-        return Err(Failure.FORGE_DOWN, f"{doing}: {refusal}: the forge is still at an earlier push", maybe=True)
+        return Err(
+            Failure.FORGE_DOWN, f"{doing}: {refusal}: the forge is still at an earlier push", maybe=True
+        )
     if _MOVED.search(refusal) or (now is not None and now != (expect or "")):
         was = expect or "nothing"
         held = "could not be read" if now is None else (now or "nothing")
