@@ -86,6 +86,12 @@ class Killed:
             if got[0].failure not in ALLOWED:
                 self.tally.wrong.append(f"{kind} {n}: {got[0]}")
         again = do()
+        # The forge may still be at the push whose sender was killed; it says so, and is asked again.
+        for _ in range(40):
+            if not (isinstance(again, Err) and again.failure == Failure.FORGE_DOWN):
+                break
+            time.sleep(0.25)
+            again = do()
         if not isinstance(again, Ok):
             self.tally.wrong.append(f"{kind} {n}, once more: {again}")
         if kind == "fetch" and (left := self._locks()):
@@ -108,12 +114,12 @@ class Killed:
     def _kill(self, thread: threading.Thread) -> bool:
         """One git of the command, or with it its whole group, at some moment of its first 60 ms."""
         while thread.is_alive():
-            found = _gits(self.root / "data")
+            found = _gits(self.root / "data", self.origin.path)
             if not found:
                 time.sleep(0.001)
                 continue
             time.sleep(self.random.uniform(0.0, 0.06))
-            if not (found := _gits(self.root / "data")):
+            if not (found := _gits(self.root / "data", self.origin.path)):
                 continue
             chosen = [self.random.choice(found)] if self.random.random() < 0.5 else found
             return sum(_end(pid) for pid in chosen) > 0
@@ -128,8 +134,9 @@ def _end(pid: int) -> bool:
     return True
 
 
-def _gits(folder: Path) -> list[int]:
-    """Live git processes that have this data folder's HOME, which only our own have."""
+def _gits(folder: Path, forge: Path) -> list[int]:
+    """Live git processes that have this data folder's HOME, which only our own have. Those that work in the
+    forge's repository inherit it, and are the forge's: nobody here kills its server."""
     mark, found = f"HOME={folder}/git/home\0".encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -137,7 +144,7 @@ def _gits(folder: Path) -> list[int]:
                 if not f.read(16).startswith(b"git"):
                     continue
             with open(f"/proc/{pid}/environ", "rb") as f:
-                if mark in f.read() + b"\0":
+                if mark in f.read() + b"\0" and Path(os.readlink(f"/proc/{pid}/cwd")) != forge:
                     found.append(int(pid))
         except OSError:
             continue  # it has ended meanwhile
