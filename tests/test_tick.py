@@ -358,7 +358,7 @@ def test_whoever_is_fenced_ends(w: Workshop) -> None:
 
 
 def test_a_decision_keeps_what_it_was_given(w: Workshop) -> None:
-    from harness.tick import unkeep
+    from harness.judgement import unkeep
 
     b = Bench(w)
     item = opened(b)

@@ -16,10 +16,10 @@ from harness.audit import prose
 from harness.core.item import Item
 from harness.core.journal import Record, iso
 from harness.failures import explain as in_words
+from harness.judgement import fold_record
 from harness.ports import Store
 from harness.texts.issues import first_line
 from harness.texts.outside import one_line
-from harness.tick import fold_record
 
 DIRECTORS_ASKED = 5
 LABEL = "harness"

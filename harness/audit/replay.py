@@ -20,10 +20,10 @@ from harness.core.item import Item, snapshot
 from harness.core.journal import Fault, Record, scan
 from harness.core.result import Err, Ok, Pass
 from harness.failures import Failure
+from harness.judgement import begin, decide, fold_record, unkeep
 from harness.machines.all import CODEC, KINDS
 from harness.machines.kind import Kind, Seen
 from harness.ports import Store
-from harness.tick import begin, decide, fold_record, unkeep
 
 JOURNAL_LIMIT_BYTES = 1 << 30
 GetBlob = Callable[[str], bytes | None]

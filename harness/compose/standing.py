@@ -20,13 +20,13 @@ from harness.core.journal import iso
 from harness.domain import Lane, Slots
 from harness.failures import explain
 from harness.gateway.ledger import Ledger, file_load
+from harness.judgement import fold_record
 from harness.looks import Own
 from harness.loop import SteadyClock
 from harness.machines.director.plan import paused
 from harness.policy import Policy
 from harness.ports import Store, World
 from harness.texts.issues import first_line
-from harness.tick import fold_record
 
 OVER = frozenset({"RELEASED", "GONE"})
 PARKED = frozenset({"DEFERRED", "BLOCKED"})

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from harness.core import journal
 from harness.core.item import Intent, Item, fold, snapshot
 from harness.core.journal import Draft, Record
+from harness.judgement import fold_record
 from harness.machines.all import CODEC
-from harness.tick import fold_record
 
 NIGHTS = ("question", "killed", "cutoff", "merge_agent")
 

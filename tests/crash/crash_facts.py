@@ -17,7 +17,7 @@ from harness.core.item import Item
 from harness.demo.crash import plain
 from harness.demo.run import REPO
 from harness.forge import dump
-from harness.tick import fold_record
+from harness.judgement import fold_record
 
 _SHA = re.compile(r"\b[0-9a-f]{12,64}\b")
 IDLE_EVENTS = frozenset({"mentioned", "subscribed"})

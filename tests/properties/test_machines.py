@@ -42,9 +42,9 @@ from harness.domain import (
 )
 from harness.effects import EndGate, EnsureLabels, Land, LoadContext, OpenMachine, StartAgent, Sync
 from harness.failures import Failure
+from harness.judgement import begin, decide
 from harness.machines.all import CODEC, KINDS
 from harness.machines.kind import Gate, Peer, Seen
-from harness.tick import begin, decide
 
 settings.register_profile("machines", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

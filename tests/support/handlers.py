@@ -10,10 +10,10 @@ from harness.core.fsm import Move, Stay, step
 from harness.core.item import Intent, Item
 from harness.core.result import Err, Pass
 from harness.effects import Effect
+from harness.judgement import begin, decide
 from harness.machines.all import CODEC, KINDS
 from harness.machines.kind import Peer, Seen
 from harness.policy import Policy
-from harness.tick import begin, decide
 
 REPO = "acme/widget"
 NOW = 1_800_000_000.0
