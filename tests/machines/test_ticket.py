@@ -690,3 +690,11 @@ def test_a_ticket_whose_attempts_all_asked_says_so() -> None:
     assert said(it, seen(free())) == "given_up -> DEFERRED"
     given = note(it, seen(free()))
     assert given["failure"] == "question" and given["detail"].endswith("the last was: Which of the two?")
+
+
+def test_what_landed_in_no_turn_of_its_own_landed_in_the_lane() -> None:
+    landed = done(Land("release/0.4.0", "c" * 40, BASE), {"landed": True, "why": ""})
+    it = ticket("LANDING", landed, pull=31, merge={"sha": "c" * 40, "tree": "t", "base": BASE, "head": HEAD})
+    facts = world(lane=LANE, refs={})
+    assert note(it, seen(facts))["landed_in"] == LANE.machine
+    assert said(it, seen({**facts, "lane": Lane()})) == "waits"

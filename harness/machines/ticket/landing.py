@@ -56,9 +56,10 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
         )
     lane, refs = seen["lane"], seen["refs"]
     landed = item.value_of("Land")
-    if landed and landed["landed"]:
-        # It landed in the release whose turn it was, also when that one has gone on meanwhile.
-        machine, sha = d.turn.split()[0], str(d.merge["sha"])
+    # It landed in the release whose turn it was, also when that one has gone on meanwhile.
+    machine = d.turn.partition(" ")[0] or (lane.machine if known(lane) else "")
+    if landed and landed["landed"] and machine:
+        sha = str(d.merge["sha"])
         return ok(E.LANDED, f"{sha[:12]} in {machine.rsplit('/', 1)[-1]}", landed_in=machine, landed_sha=sha)
     if not known(lane) or not lane.machine:
         return wait("waiting for a release to land in", lane)
