@@ -18,7 +18,7 @@ from harness.sim.people import People
 from harness.sim.weather import Weather
 
 WRITES_LIMIT = 600
-HEARD_S = 150.0
+HEARD_S = 75.0
 INCARNATIONS_LIMIT = 40
 # Which counter each class of failure is charged to (specification 1.2 and 1.6), "" for nobody.
 COUNTERS: Mapping[str, str] = {
@@ -47,7 +47,7 @@ class Morning:
         if thorough:
             self._journals()
         self._charges()
-        self._refused()
+        self._refused(in_time)
         if in_time:
             self._issues()
             self._leftovers()
@@ -149,12 +149,19 @@ class Morning:
                 return dict(value.get("data", {}).get("counters", {})) if isinstance(value, dict) else {}
         return {}
 
-    def _refused(self) -> None:
-        """After a person's no, and the time it takes to be heard, no attempt begins and nothing lands."""
+    def _refused(self, in_time: bool) -> None:
+        """After a person's no, and the time it takes to be heard, no attempt begins and nothing lands; what had
+        not landed by then ends as gone."""
         if {"clock", "slow", "poison"} & self.weather.classes:
             return
         for number, since in self.people.refused.items():
             heard = self._heard(since)
+            mine = [
+                i for k, i in self.night.turns.items.items() if "/ticket/" in k and i.data.issue == number
+            ]
+            last = max(mine, key=lambda i: (i.data.offset, i.entered_at), default=None)
+            if in_time and last is not None and last.state not in ("GONE", "RELEASED", "LANDED"):
+                self.say("a person's no counts", f"{last.id} is {last.state} in the end")
             for machine, records in self.night.disk.records.items():
                 kind, _, code = machine.removeprefix(f"{REPO}/").partition("/")
                 if (

@@ -201,19 +201,29 @@ class People:
             "merges the release's pull": lambda: self._release("merges"),
             "cuts the release": lambda: self._control("release-cut", {}),
         }
-        what = self.rng.choice(sorted(acts))
+        # A no is told often, and while there is work that it can stop.
+        soon = self.rng.random() < 0.3
+        noes = [f"closes #{n}", f"takes the label off #{n}", f"cancels #{n}"]
+        what = self.rng.choice(noes if soon else sorted(acts))
+        when = self.weather.began + self.rng.uniform(5.0, 150.0) if soon else None
         self.touched.add(n)
         self.meddled = self.meddled or "release" in what or "pauses" in what
-        self._later(what, lambda: self._do(n, what, acts[what]))
+        self._later(what, lambda: self._do(n, what, acts[what]), when)
 
     def _do(self, n: int, what: str, act: Callable[[], None]) -> None:
         if n not in self.night.hub.issues and "release" not in what:
             return
+        if what.startswith("cancels") and not self._in_work(n):
+            return  # the command refuses what can have no effect
         act()
-        if what in (f"closes #{n}", f"takes the label off #{n}", f"cancels #{n}"):
+        if what.startswith(("closes #", "takes the label off", "cancels")):
             self.refused[n] = self.night.clock.at
         elif what in (f"reopens #{n}", f"labels #{n} again", f"asks for another try of #{n}"):
             self.refused.pop(n, None)
+
+    def _in_work(self, n: int) -> bool:
+        mine = [i for k, i in self.night.turns.items.items() if "/ticket/" in k and i.data.issue == n]
+        return any(i.state not in ("LANDED", "RELEASED", "GONE") for i in mine)
 
     def _on_pull(self, head: str, do: Callable[[Pull], None]) -> None:
         for p in list(self.night.hub.pulls.values()):

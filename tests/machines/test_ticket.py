@@ -83,6 +83,14 @@ def test_a_lost_claim_is_taken_back_and_the_labels_are_left_to_who_holds_it() ->
     assert "Claimed first by b" in effects[0].body  # type: ignore[attr-defined]
 
 
+def test_a_cancel_while_it_claims_takes_the_trigger_label_too() -> None:
+    """Else the issue is taken again half a minute later, against what a person has just asked for."""
+    cancel = Control(1, NOW, "cancel", {"issue": 12})
+    to, effects = moved(ticket("CLAIMING"), seen(world(controls=(cancel,), **{"replies/12": (OURS,)})))
+    assert (to, names(effects)) == ("GONE", "Comment, Label")
+    assert {"harness", "harness:working"} <= set(effects[1].remove)  # type: ignore[attr-defined]
+
+
 def test_the_text_is_frozen_when_the_claim_is_held() -> None:
     said_more = (
         OURS,
@@ -112,6 +120,8 @@ def test_a_locked_issue_is_given_back_with_the_reason() -> None:
     locked["issue/12"] = replace(locked["issue/12"], locked=True)
     assert said(ticket("CLAIMING"), seen(locked)) == "claim_lost -> GONE"
     assert note(ticket("CLAIMING"), seen(locked))["detail"] == "the conversation is locked"
+    _, effects = moved(ticket("CLAIMING"), seen(locked))
+    assert "harness:working" in effects[1].remove  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------- ATTEMPTING: where and when

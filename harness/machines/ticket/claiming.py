@@ -44,7 +44,7 @@ def watch(item: Item[Ticket], seen: Seen) -> Watch:
         return _unseen(item, seen, issue)
     if not first.ours:
         text = f"claimed first by {first.instance or first.author}"
-        return _lost(text)
+        return _lost(text, holder=first.instance or first.author)
     if isinstance(issue, Gone):
         return ok(E.GONE, issue.why, failure=str(Failure.GONE), detail=issue.why)
     text, hidden = frozen(issue, replies)
@@ -72,8 +72,8 @@ def _unseen(item: Item[Ticket], seen: Seen, issue: Issue | Gone) -> Watch:
     return _lost("a person deleted our claim")
 
 
-def _lost(text: str) -> Watch:
-    return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text)
+def _lost(text: str, **note: str) -> Watch:
+    return ok(E.CLAIM_LOST, text, failure=str(Failure.CONFLICT), detail=text, **note)
 
 
 def frozen(issue: Issue, replies: tuple[Reply, ...]) -> tuple[str, int]:

@@ -85,6 +85,7 @@ class Ticket:
     answers: tuple[Mapping[str, str], ...] = ()
     merge: Mapping[str, str] = field(default_factory=dict)
     turn: str = ""
+    holder: str = ""
     gate: str = ""
     gate_tries: int = 0
     landed_in: str = ""

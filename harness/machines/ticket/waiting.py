@@ -156,9 +156,8 @@ def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
 def begin_gone(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     """A person ended it, or the claim was lost: what we said and did there is taken back."""
     d, p = item.data, seen.policy
-    if d.came_from == "CLAIMING":
-        lost = (Comment(d.issue, "status", texts.stopped(d.detail)),) if d.failure == Failure.CONFLICT else ()
-        return lost or (Label(d.issue, remove=(p.label("working"),)),)
+    if d.holder:  # the labels are those of the other who holds the claim
+        return (Comment(d.issue, "status", texts.stopped(d.detail)),)
     parts = ("working", "review", "needs-you", "deferred")
     labels = tuple(p.label(x) for x in (("", *parts) if d.detail == CANCELLED else parts))
     gate = (EndGate(d.gate),) if d.gate else ()
