@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _READ_BYTES = 64 << 10
 _WRITE_SHARE = 0.7
+# For a unix socket the SDK keeps an idle connection for each address that was asked, 25 of them, whatever
+# `num_pools` says. Every container has addresses of its own, and each of our threads a client.
+_IDLE_LINES = 4
 
 
 class Line:
@@ -50,14 +53,22 @@ class Line:
             # Said explicitly: by default the SDK follows the command line's current context.
             given = sdk().utils.kwargs_from_env(environment={**os.environ, "DOCKER_HOST": self.host})
             oldest = sdk().constants.MINIMUM_DOCKER_API_VERSION
-            asking = sdk().APIClient(**given, version=oldest, timeout=timeout_s)
-            # Neither proxies nor REQUESTS_CA_BUNDLE of our environment are meant for the engine.
-            asking.trust_env = False
-            spoken = asking.version(api_version=False)["ApiVersion"]
+            with sdk().APIClient(**given, version=oldest, timeout=timeout_s) as asking:
+                # Neither proxies nor REQUESTS_CA_BUNDLE of our environment are meant for the engine.
+                asking.trust_env = False
+                spoken = asking.version(api_version=False)["ApiVersion"]
             client = sdk().APIClient(**given, version=spoken, timeout=timeout_s)
             client.trust_env = False
+            self._keep_few(client)
             self._local.client = client
         return client
+
+    def _keep_few(self, client: Any) -> None:
+        if self.host.startswith("unix://"):
+            few = sdk().transport.UnixHTTPAdapter(
+                sdk().utils.parse_host(self.host), client.timeout, pool_connections=_IDLE_LINES
+            )
+            client.mount("http+docker://", few)
 
 
 @dataclass

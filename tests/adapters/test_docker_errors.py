@@ -245,6 +245,22 @@ def test_the_list_does_not_inspect_what_simply_runs(sock: Path) -> None:
         assert runtime.ours().unwrap()[0].exit == 3
 
 
+def test_a_container_that_is_gone_leaves_no_connection_behind(sock: Path) -> None:
+    """The SDK keeps one for each address: every container that was ever asked about cost a descriptor."""
+    with StubEngine(sock) as engine:
+        runtime = stub_runtime(sock)
+        runtime.status("h-acme-0-1-i1").unwrap()
+        before = len(os.listdir("/proc/self/fd"))
+        for n in range(1, 20):
+            assert runtime.status(f"h-acme-{n}-1-i1").unwrap() is None
+        assert len(engine.asked) > 20
+        # The stub is in this process: each connection has two ends here, and the stub's goes a moment later.
+        end = time.monotonic() + 20
+        while len(os.listdir("/proc/self/fd")) - before > 2 * 4 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert len(os.listdir("/proc/self/fd")) - before <= 2 * 4
+
+
 def test_proxies_and_contexts_of_our_environment_are_not_for_the_engine(
     sock: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
