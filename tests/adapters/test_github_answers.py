@@ -310,6 +310,37 @@ def test_many_changes_move_the_cursor() -> None:
         assert sum(i.title == "new" for i in forge.issues().unwrap()) == 60
 
 
+def test_addresses_of_cursors_that_have_moved_on_are_forgotten() -> None:
+    """A page of a busy list has half a megabyte, and its address is another one with each cursor."""
+    many, clock = Many(100), Hands()
+    with many.serve() as s:
+        forge = make(s.url, clock=clock)
+        forge.issues().unwrap()
+        for step in range(1, 8):
+            clock.at += 200
+            at = shapes.iso(START + 5_000 + 200 * step)
+            for row in many.rows.values():
+                row.update(updated_at=at, title=f"new {step}")
+            assert sum(i.title == f"new {step}" for i in forge.issues().unwrap()) == 100
+            forge.issues().unwrap()
+        assert len(set(many.asked)) > 7
+        assert len(forge._calls._pages) == 2, "one of the walk, one of the newest cursor"
+        assert forge._calls._pages_bytes == sum(p.size for p in forge._calls._pages.values())
+
+
+def test_what_nobody_asked_for_in_an_hour_is_forgotten() -> None:
+    said = Says(r"/comments", [], headers={"ETag": '"x"'})
+    with ScriptedForge(said) as s:
+        clock = Hands()
+        forge = make(s.url, clock=clock)
+        for number in range(2, 12):
+            forge.comments(number).unwrap()
+            clock.at += 1200
+        assert len(forge._calls._pages) == 3, "of the last hour"
+        said.status, said.body = 304, ""
+        assert forge.comments(11).unwrap() == () and forge.counts()["not_modified"] == 1
+
+
 def test_a_restart_goes_on_from_what_is_remembered() -> None:
     many, clock, shelf = Many(250), Hands(), Shelf()
     with many.serve() as s:

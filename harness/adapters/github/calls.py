@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +26,8 @@ T = TypeVar("T")
 PAGES_LIMIT = 1_000
 REMEMBERED_PAGES = 1_024
 REMEMBERED_BYTES = 32 << 20
+REMEMBERED_S = 3600.0
+"""A page that nobody asked for in this time is forgotten: most belong to issues and pulls that are over."""
 _NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
 
 
@@ -46,6 +48,7 @@ class _Kept:
     value: Any
     next: str
     size: int
+    asked_at: float
 
 
 class Calls:
@@ -158,6 +161,7 @@ class Calls:
         with self._lock:
             kept = self._pages.get(path) if remember else None
             if kept is not None:
+                self._pages[path] = replace(kept, asked_at=self._clock.monotonic())
                 self._pages.move_to_end(path)
         asked = self.ask("GET", path, priority=priority, etag=kept.etag if kept else "")
         if not isinstance(asked, Ok):
@@ -176,7 +180,8 @@ class Calls:
             return refusals.unreadable(False)
         link = next_of(answer)
         if remember:
-            self._keep(path, _Kept(answer.headers.get("etag", ""), value, link, len(answer.text)))
+            etag, now = answer.headers.get("etag", ""), self._clock.monotonic()
+            self._keep(path, _Kept(etag, value, link, len(answer.text), now))
         return Ok(Page(value, link, True, date))
 
     def get_all(
@@ -197,17 +202,28 @@ class Calls:
             at = r.value.next
         return Ok(tuple(found))
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """These addresses will not be asked again."""
+        with self._lock:
+            for path in paths:
+                self._drop(path)
+
+    def _drop(self, path: str) -> None:
+        old = self._pages.pop(path, None)
+        self._pages_bytes -= old.size if old else 0
+
     def _keep(self, path: str, kept: _Kept) -> None:
         with self._lock:
-            old = self._pages.pop(path, None)
-            self._pages_bytes -= old.size if old else 0
-            if not kept.etag or kept.size > REMEMBERED_BYTES:
-                return
-            self._pages[path] = kept
-            self._pages_bytes += kept.size
-            while len(self._pages) > REMEMBERED_PAGES or self._pages_bytes > REMEMBERED_BYTES:
-                _, dropped = self._pages.popitem(last=False)
-                self._pages_bytes -= dropped.size
+            self._drop(path)
+            if kept.etag and kept.size <= REMEMBERED_BYTES:
+                self._pages[path] = kept
+                self._pages_bytes += kept.size
+            while self._pages:
+                oldest, first = next(iter(self._pages.items()))
+                many = len(self._pages) > REMEMBERED_PAGES or self._pages_bytes > REMEMBERED_BYTES
+                if not many and kept.asked_at - first.asked_at < REMEMBERED_S:
+                    break
+                self._drop(oldest)
 
     # ------------------------------------------------------------ writing
 

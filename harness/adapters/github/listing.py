@@ -78,6 +78,7 @@ class OpenIssues:
         self._listed: tuple[Issue, ...] | None = None
         self._gone: dict[int, float] = {}
         self._cursor = 0.0
+        self._changes_at: dict[str, None] = {}
         self._walk: Walk | None = None
         self._walked_at: float | None = None
         self._load()
@@ -180,8 +181,12 @@ class OpenIssues:
             per_page=100,
             since=shapes.iso(self._cursor),
         )
+        if at not in self._changes_at:  # the cursor has moved: the addresses of the one before are dead
+            self._calls.forget(self._changes_at)
+            self._changes_at = {}
         found: list[Seen] = []
         for _ in range(PAGES_LIMIT):
+            self._changes_at[at] = None
             r = self._calls.get(at, self._parse_changes, priority=2)
             if not isinstance(r, Ok):
                 return r
