@@ -17,7 +17,7 @@ from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
 from harness.failures import Failure
-from harness.looks import KEPT_LIMIT, LOCAL, READERS, Looks, Own, _Kept
+from harness.looks import KEPT_LIMIT, LOCAL, READERS, UNWANTED_S, Looks, Own, _Kept
 from harness.machines.attempt.states import Attempt
 from harness.machines.kind import Gate, Peer
 from harness.machines.release.states import Release
@@ -218,6 +218,20 @@ def test_what_is_kept_is_bounded(w: Workshop) -> None:
     assert len(eye.looks.kept) == KEPT_LIMIT // 2 + 2
     assert {"refs", "default", f"pull/{KEPT_LIMIT - 1}"} <= set(eye.looks.kept)
     assert "pull/0" not in eye.looks.kept
+
+
+def test_what_nobody_wants_any_more_is_forgotten(w: Workshop) -> None:
+    """Each ticket leaves a dozen answers behind: a director of months must not keep them."""
+    eye = Eye(w)
+    eye.late = True
+    eye.see("tree/slow")
+    eye.late = False
+    for n in range(200):
+        w.clock.at += 10.0
+        eye.see("refs")
+        eye.see(f"job/h-acme-{n}-1-i1")
+    assert {"refs", "tree/slow", "job/h-acme-199-1-i1"} <= set(eye.looks.kept)
+    assert len(eye.looks.kept) <= 2 * UNWANTED_S / 10 + 3
 
 
 # ---------------------------------------------------------------- what is read

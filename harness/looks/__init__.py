@@ -20,6 +20,8 @@ from harness.looks.readers import READERS, Reading, trusted
 from harness.ports import World
 
 KEPT_LIMIT = 5_000
+# An answer that nobody wanted for so long belongs to what is over; whoever wants it after all reads it again.
+UNWANTED_S = 300.0
 # What says of a port, and not of what was asked for, that it cannot be used now.
 DOWN = frozenset({Failure.INFRA_ENGINE, Failure.FORGE_DOWN, Failure.AUTH_FAILED})
 SILENT_S = 5.0  # an engine answers at once, or hangs
@@ -32,6 +34,7 @@ class _Kept:
     ended: float = -1.0
     reading: bool = False
     asked: float = 0.0
+    wanted: float = 0.0
     bad: int = 0
     not_before: float = 0.0
 
@@ -48,6 +51,7 @@ class Looks:
     wake: Callable[[], None] = lambda: None
     kept: dict[str, _Kept] = field(default_factory=dict)
     down: dict[str, tuple[float, str]] = field(default_factory=dict)
+    tidied: float = 0.0
 
     def see(self, item: Item[Any], query: str) -> Any:
         rest = query.partition("/")[2]
@@ -55,10 +59,12 @@ class Looks:
         if head in LOCAL:
             return self.own.answer(query)
         reading = READERS[head]
+        now = self.world.clock.now()
+        self._tidy(now)
         if query not in self.kept and len(self.kept) >= KEPT_LIMIT:
             self._forget()
         kept = self.kept.setdefault(query, _Kept())
-        now = self.world.clock.now()
+        kept.wanted = now
         # A record from the future was written before the clock was set back: every look of ours is younger.
         changed = item.changed_at if item.changed_at <= now else self.world.epoch_began
         after = changed if reading.fresh else -1.0
@@ -114,6 +120,12 @@ class Looks:
             if kept.reading and kept.asked < before and READERS[_head(query)].port == "runtime":
                 found.setdefault("runtime", (kept.asked, f"no answer for more than {SILENT_S:g} s"))
         return found
+
+    def _tidy(self, now: float) -> None:
+        if 0.0 <= now - self.tidied < UNWANTED_S:
+            return
+        self.tidied = now
+        self.kept = {q: k for q, k in self.kept.items() if k.reading or now - k.wanted < UNWANTED_S}
 
     def _forget(self) -> None:
         """Bounded: the half that was read longest ago goes; who still wants it reads it again."""
