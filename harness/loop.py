@@ -10,7 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -170,7 +170,7 @@ class Loop:
             item = self.ticker.load(machine)
             if item is None:
                 continue
-            self.items[machine] = item
+            self.items[machine] = self._kept(item)
             if self._moves(item) and (struck := self._struck(machine)):
                 self.strikes[machine] = struck
 
@@ -181,6 +181,12 @@ class Loop:
     @staticmethod
     def _moves(item: Item[Any]) -> bool:
         return item.open_intent is not None or item.state not in kind_of(item.id).table.final
+
+    def _kept(self, item: Item[Any]) -> Item[Any]:
+        """What is over stays for as long as the process lives: only as much of it as others ask for."""
+        if self._moves(item):
+            return item
+        return replace(item, data=kind_of(item.id).rest(item.data), intents=())
 
     def _struck(self, machine: str) -> int:
         """Exceptions in a row at the end of its journal: a restart must not grant a poisoned machine more."""
@@ -200,7 +206,7 @@ class Loop:
             self.ticks += 1
             if new is not item:
                 moved = True
-                self.items[name] = new
+                self.items[name] = self._kept(new)
                 self.report(name, new, "")
             for opened in self.ticker.opened:
                 self.items[opened.id] = opened

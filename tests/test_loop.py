@@ -210,6 +210,27 @@ def test_what_has_ended_is_not_ticked(w: Workshop) -> None:
     assert loop.ticks - before == 1
 
 
+def test_of_what_has_ended_only_what_others_ask_for_stays_in_memory(w: Workshop) -> None:
+    """A director runs for months: the text of every issue that was ever done must not stay with it."""
+    loop, b, looks = night(w)
+    text = "a long story " * 5000
+    three = b.ticker.open(
+        f"{REPO}/ticket/3", Ticket(repo=REPO, issue=3, title="Told", text=text, base="main")
+    )
+    loop.items[three.id] = three
+    looks.facts["issue/3"] = replace(w.hub.issues[1], number=3, open=False)
+    passes(loop, w, 30)
+    over = loop.items[three.id]
+    assert (over.state, over.data.title, over.data.base) == ("GONE", "Told", "main")
+    assert over.data.text == "" and over.intents == ()
+    assert len(loop.items[ONE].intents) > 0
+    again = Loop(b.ticker)
+    again.load((three.id,))
+    assert again.items[three.id] == over
+    kept = b.ticker.load(three.id)
+    assert kept is not None and kept.data.text == text, "its journal has all of it"
+
+
 def test_it_runs_until_it_is_told_and_wakes_when_something_happens(w: Workshop) -> None:
     loop, _, _ = night(w)
     turns: list[int] = []

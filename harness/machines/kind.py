@@ -46,7 +46,8 @@ class Kind:
 
     `wants(item, policy)` names the queries that `watch` needs in this state, `alarms` those of the moves that
     are allowed from anywhere; `alarm(item, seen)` answers such a move or None; `fails(item, seen, err)` turns
-    a failure into the move that its class asks for.
+    a failure into the move that its class asks for. `rest(data)` is what others may still ask of one that is
+    over; the remainder is in its journal.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kind:
     fails: Callable[[Item[Any], Seen, Err], Move]
     alarms: Callable[[Item[Any], Policy], tuple[str, ...]] = lambda item, policy: ()
     alarm: Callable[[Item[Any], Seen], Move | None] = lambda item, seen: None
+    rest: Callable[[Any], Any] = lambda data: data
 
 
 def ok(event: str, why: str = "", **note: Any) -> Ok[Move | Stay]:

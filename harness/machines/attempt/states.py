@@ -103,6 +103,11 @@ def job_names(item: Item[Attempt], repo: str, instance: str) -> tuple[str, ...]:
     return (*workers, harvest_name(item, repo, instance))
 
 
+def rest(data: Attempt) -> Attempt:
+    """Without what only the worker needed: the brief repeats the issue's text."""
+    return replace(data, commands=(), brief={}, pull_body="", answers={})
+
+
 def fold(data: Attempt, record: Record) -> Attempt:
     body = record.body
     if record.kind == "transition":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.core.fsm import Row, table
 from harness.machines.attempt import running, ways
-from harness.machines.attempt.states import Attempt, E, S, fold
+from harness.machines.attempt.states import Attempt, E, S, fold, rest
 from harness.machines.kind import Kind
 
 EARLY: dict[str, str] = {E.FAILED: S.HARVESTING, E.STOP: S.HARVESTING, E.INTERNAL_ERROR: S.HARVESTING}
@@ -46,4 +46,4 @@ TABLE = table(
     final=(S.CLOSED,),
 )
 
-KIND = Kind("attempt", TABLE, Attempt, fold, ways.wants, ways.fails, ways.alarms, ways.alarm)
+KIND = Kind("attempt", TABLE, Attempt, fold, ways.wants, ways.fails, ways.alarms, ways.alarm, rest)

@@ -105,6 +105,11 @@ def branch(t: Ticket, prefix: str) -> str:
     return f"{prefix}/{t.issue}"
 
 
+def rest(data: Ticket) -> Ticket:
+    """Without what only work needs: an issue's text may have many kilobytes."""
+    return replace(data, text="", feedback="", merge={})
+
+
 def fold(data: Ticket, record: Record) -> Ticket:
     body = record.body
     if record.kind == "transition":

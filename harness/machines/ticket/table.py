@@ -10,7 +10,7 @@ from harness.failures import After, Failure, explain, rule
 from harness.machines.kind import Kind, Seen, known
 from harness.machines.ticket import attempting, claiming, landing, waiting
 from harness.machines.ticket.attempting import charge
-from harness.machines.ticket.states import CANCELLED, E, S, Ticket, fold
+from harness.machines.ticket.states import CANCELLED, E, S, Ticket, fold, rest
 from harness.policy import Policy
 
 TABLE = table(
@@ -120,4 +120,4 @@ def fails(item: Item[Ticket], seen: Seen, err: Err) -> Move:
     return Move(E.GONE, text, note)
 
 
-KIND = Kind("ticket", TABLE, Ticket, fold, wants, fails, alarms, alarm)
+KIND = Kind("ticket", TABLE, Ticket, fold, wants, fails, alarms, alarm, rest)
