@@ -43,12 +43,13 @@ FORGE_S = 60.0
 
 @dataclass
 class Outcome:
-    """`lives` are the boundaries of each director (or of the first worker), in order; `kills` the last ones of
+    """`lives` are the boundaries of each director (or worker), in order; `kills` the last ones of
     those that died there. `facts` are the world's at the end; `trouble` is why there is none."""
 
     route: str
     who: str
     mode: str
+    runtime: str = "process"
     kills: list[str] = field(default_factory=list)
     lives: list[list[str]] = field(default_factory=list)
     facts: dict[str, int] = field(default_factory=dict)
@@ -68,18 +69,20 @@ def make_seed(folder: Path, route: Route) -> None:
 class Kills:
     """When a life ends. `at[i]` is the boundary of life i that it dies at; 0, or none, is undisturbed. With `steps`
     every life dies: at the boundary of that number, counted from where the world first moved on in it. With
-    `cover` every life dies at the first place that no life has died at yet, on any path. No more than `most` die."""
+    `cover` every life dies at the first place that no life of this path has died at yet. With `kinds` one dies at
+    the first boundary of each of these kinds ("after Tag", "before append"). No more than `most` die."""
 
     at: tuple[int, ...] = ()
     steps: int = 0
     cover: bool = False
+    kinds: tuple[str, ...] = ()
     most: int = LIVES_LIMIT
 
     def of(self, life: int) -> Kills:
         """Lives are counted from 0."""
         if life >= self.most:
             return Kills()
-        return self if self.steps or self.cover else Kills(self.at[life : life + 1])
+        return self if self.steps or self.cover or self.kinds else Kills(self.at[life : life + 1])
 
 
 CALM = Kills()
@@ -90,9 +93,13 @@ def place_of(boundary: str) -> str:
     return re.sub(r"~?\d+(\.\d+)*", "N", boundary)
 
 
+def covered_file(root: Path, route: Route) -> Path:
+    return root / f"covered-{route.name}"
+
+
 @dataclass
 class Covered:
-    """The places that were died at, in a file that all runs of a sweep share."""
+    """The places of a path that were died at, in a file that all its runs of a sweep share."""
 
     path: Path
     known: set[str] = field(default_factory=set)
@@ -133,6 +140,7 @@ def crossing(
         boundary = f"{kind} of {where}"
         os.write(fd, f"{boundary}\n".encode())
         new = kills.cover and places.take(boundary)
+        new = new or any(f"{kind} ".startswith(f"{k} ") and places.take(k) for k in kills.kinds)
         if new or count == (kills.at or (0,))[0] or (moved and moved == kills.steps):
             os.write(fd, f"{KILLED}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
@@ -180,7 +188,7 @@ def fork(do: Callable[[], int], out: Path | None = None) -> int:
 
 @dataclass
 class Case:
-    """`who` ("director", or "worker": the first one) dies as `kills` says. With an `image` workers and gates are
+    """`who` ("director", or "worker": any of them) dies as `kills` says. With an `image` workers and gates are
     containers of a real engine, else processes."""
 
     folder: Path
@@ -198,7 +206,7 @@ class Case:
 
     @property
     def covered(self) -> Path:
-        return self.folder.with_name("covered")
+        return covered_file(self.folder.parent, self.route)
 
     @property
     def runtime(self) -> str:
@@ -206,7 +214,7 @@ class Case:
 
     def run(self) -> Outcome:
         began = time.monotonic()
-        outcome = Outcome(self.route.name, self.who, self.mode)
+        outcome = Outcome(self.route.name, self.who, self.mode, self.runtime)
         self.folder.mkdir(parents=True)
         try:
             self._open()
@@ -218,9 +226,8 @@ class Case:
         finally:
             self._close()
             sweep(self.folder, self.runtime)
-        for n in range(1, LIVES_LIMIT + 2):
-            log = self.folder / f"{self.who}-{n}.crossed"
-            life = log.read_text().splitlines() if log.is_file() else []
+        for log in sorted(self.folder.glob(f"{self.who}-*.crossed"), key=_numbers):
+            life = log.read_text().splitlines()
             if life[-1:] == [KILLED]:
                 life.pop()
                 outcome.kills.append(life[-1])
@@ -353,13 +360,25 @@ class Case:
         return run_shim(folder, self._boundary)
 
     def _boundary(self, attempt: str, env: Mapping[str, str]) -> Callable[[str], None]:
-        """What a worker crosses: the first one of the path dies there, the first time that it lives."""
-        if self.who != "worker" or attempt != "1.1":
+        """What a worker crosses. Each incarnation is a life."""
+        if self.who != "worker":
             return lambda what: None
         life = int(env["HARNESS_INCARNATION"])
-        log = self.folder / f"worker-{life}.crossed"
+        journal = Path(env["HARNESS_AUDIT"]) / "journal.jsonl"
+        log = self.folder / f"worker-{attempt}-{life}.crossed"
         kills = self.kills.of(life - 1)
-        return crossing(log, kills, lambda machine: ("the worker", machine), self.covered)
+        return crossing(log, kills, lambda machine: (_stands(attempt, journal), machine), self.covered)
+
+
+def _stands(attempt: str, journal: Path) -> str:
+    """A worker by the last transition of its journal."""
+    lines = journal.read_bytes().splitlines() if journal.exists() else []
+    records = (json.loads(line) for line in reversed(lines))
+    return f"worker {attempt} {next((r['to'] for r in records if r['kind'] == 'transition'), 'that begins')}"
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(n) for n in re.findall(r"\d+", path.name)]
 
 
 def _places(running: director.Running | None, machine: str) -> tuple[str, str | None]:

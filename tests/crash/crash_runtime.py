@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from harness.adapters import shim
 from harness.adapters.process import ProcessRuntime
@@ -37,7 +38,7 @@ class ForkedRuntime(ProcessRuntime):
     def image(self, name: str) -> Result[str]:
         return Ok(self.image_file.read_text().strip())
 
-    def _spawn(self, folder: Path) -> None:
+    def _spawn(self, folder: Path, env: Mapping[str, str] = MappingProxyType({})) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
             line.settimeout(ANSWER_S)
             line.connect(str(self.call))

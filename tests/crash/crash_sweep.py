@@ -18,7 +18,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from crash_case import CALM, LIMIT_S, LIVES_LIMIT, Case, Kills, fork, learn, make_seed, run_case
+from crash_case import (
+    CALM,
+    LIMIT_S,
+    LIVES_LIMIT,
+    Case,
+    Kills,
+    covered_file,
+    fork,
+    learn,
+    make_seed,
+    place_of,
+    run_case,
+)
 from crash_paths import Route
 
 Mode = tuple[str, Kills]
@@ -43,8 +55,13 @@ def steps(n: int) -> Mode:
 
 
 def cover(n: int, most: int = LIVES_LIMIT) -> Mode:
-    """Every one dies at the first place that none has died at yet, on any path; `n` tells runs apart."""
+    """Every one, up to `most`, dies at the first place that none has died at yet on this path; `n` tells runs apart."""
     return f"cover {n}", Kills(cover=True, most=most)
+
+
+def at(*kinds: str) -> Mode:
+    """One dies at the first boundary of each of these kinds, as they come."""
+    return f"at {', '.join(kinds)}", Kills(kinds=kinds)
 
 
 @dataclass
@@ -76,13 +93,18 @@ class Sweep:
     calm_runs: int = 2
     image: str = ""
     number: int = 0
+    earlier: Sequence[Mapping[str, Any]] = ()
 
     def run(self, wanted: Mapping[Route, Sequence[Mode]], who: str = "director") -> list[Swept]:
-        """All modes of all paths, the paths in turn, so that one that is cut short has seen of each."""
+        """All modes of all paths, the paths in turn, so that one that is cut short has seen of each. A path's runs
+        of mode cover end with the first that came upon no place to die at. What `earlier` outcomes died at stays
+        covered."""
         swept = [Swept(r) for r in wanted]
         for s in swept:
             make_seed(self.root / "seeds" / s.route.name, s.route)
-        self._warm(swept[0].route)
+            died = {place_of(k) for d in self.earlier if d["route"] == s.route.name for k in d["kills"]}
+            covered_file(self.root, s.route).write_text("".join(f"{p}\n" for p in sorted(died)))
+        self._warm(swept[0], who)
         self._calm(swept, who)
         fit = [s for s in swept if not s.unfit]
         turns = zip_longest(*([(s, m) for m in wanted[s.route]] for s in fit))
@@ -93,6 +115,8 @@ class Sweep:
                 self._start(self._case(s.route, who, mode), s)
             case, s, document = self._end()
             s.runs.append(document)
+            if case.kills.cover and not document["kills"] and not document["trouble"]:
+                todo = [(other, m) for other, m in todo if other is not s or not m[1].cover]
             if not document["duplicates"] and not document["losses"] and not document["trouble"]:
                 shutil.rmtree(case.folder)
             self.keep(document)
@@ -103,36 +127,39 @@ class Sweep:
         seeded, folder = self.root / "seeds" / route.name, self.root / f"{self.number}"
         return Case(folder, seeded, route, who, mode[1], mode[0], self.limit_s, self.image)
 
-    def _warm(self, route: Route) -> None:
-        """One run for nothing: what its processes have imported in the end, this one imports now."""
-        case = self._case(route, "director", QUIET)
+    def _warm(self, swept: Swept, who: str) -> None:
+        """The first run without a crash: what its processes have imported in the end, this one imports now."""
+        case = self._case(swept.route, who, QUIET)
         case.modules = self.root / "modules"
-        os.waitpid(fork(lambda: run_case(case, self._answer(case))), 0)
+        self._start(case, swept)
+        self._judge(*self._end())
         if not case.modules.is_file():
             raise AssertionError(f"the first run failed: {self._answer(case).read_text()}")
         learn(case.modules)
-        shutil.rmtree(case.folder)
         gc.collect()
         gc.freeze()
 
     def _calm(self, swept: list[Swept], who: str) -> None:
         """The worlds without a crash: a path that has none, or two that differ, is not swept."""
-        cases = [(self._case(s.route, who, QUIET), s) for s in swept for _ in range(self.calm_runs)]
+        cases = [(self._case(s.route, who, QUIET), s) for s in swept for _ in range(self.calm_runs)][1:]
         while cases or self.running:
             while cases and len(self.running) < self.at_once:
                 self._start(*cases.pop(0))
-            case, s, document = self._end()
-            if not document["trouble"]:
-                both = difference(s.calm.get("facts", document["facts"]), document["facts"])
-                document["duplicates"], document["losses"] = both
-            if document["trouble"] or any(both):
-                s.unfit = True  # its own fault, and no other path's
-                self.keep(document)
-                continue
-            s.calm = document
-            shutil.rmtree(case.folder)
+            self._judge(*self._end())
+
+    def _judge(self, case: Case, s: Swept, document: dict[str, Any]) -> None:
+        """A calm world: the path's, or its own fault and no other path's."""
+        if not document["trouble"]:
+            both = difference(s.calm.get("facts", document["facts"]), document["facts"])
+            document["duplicates"], document["losses"] = both
+        if document["trouble"] or any(both):
+            s.unfit = True
             self.keep(document)
-            self.say(f"{s.route.name}: calm, {sum(len(x) for x in document['lives'])} boundaries")
+            return
+        s.calm = document
+        shutil.rmtree(case.folder)
+        self.keep(document)
+        self.say(f"{s.route.name}: calm, {sum(len(x) for x in document['lives'])} boundaries")
 
     # ------------------------------------------------------------ processes
 

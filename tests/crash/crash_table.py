@@ -16,6 +16,14 @@ from crash_paths import ROUTES
 KINDS = ("before an effect", "after an effect", "before an append", "after an append")
 COMMAND = "scripts/crash-matrix.py"
 Document = Mapping[str, Any]
+PARTS = (("director", "process"), ("worker", "process"), ("director", "docker"))
+FLAGS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("director", "process"): (),
+    ("worker", "process"): ("--who worker",),
+    ("director", "docker"): ("--docker harness-worker:dev",),
+}
+IN = {"process": "", "docker": ", in real containers"}
+LEFT_LIMIT = 40  # of a sample they are not listed
 
 
 def kind_of(boundary: str) -> str:
@@ -36,74 +44,104 @@ def rows(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
 
 def table(documents: Sequence[Document]) -> str:
     """The whole file. `documents` are outcomes, calm ones among them."""
-    found = []
-    for who in ("director", "worker"):
-        theirs = [d for d in documents if d["who"] == who]
+    parts = []
+    for who, runtime in PARTS:
+        theirs = [d for d in documents if (d["who"], d["runtime"]) == (who, runtime)]
         if any(d["kills"] for d in theirs):
-            found.append(_part(who, theirs))
-    return HEAD + "\n".join(found)
+            parts.append(_part(who, runtime, theirs))
+    return HEAD + "\n".join(parts)
 
 
 HEAD = f"""# The crash matrix
 
-Made by `{COMMAND}` (`--table` makes this file again from what the runs wrote down); not edited by hand.
+Made by `{COMMAND}`; not edited by hand. The command of a row makes that row again. Its zeros, and that no place is
+left, are what must come out; how many places there are moves a little from run to run, as two machines of one world
+are not always in step. `--table` makes this file again from the outcomes that the runs wrote down in
+`build/crash-matrix.jsonl`.
 
 A run is a world of its own: the embedded forge over HTTP, real git, SQLite and files, and directors, workers and gates
 as processes. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
-right before or after an effect (after: before its outcome is appended). Another director is then started on the same
+right before or after an effect (after: before its outcome is appended). Another one is then started on the same
 folder. At the end the world is compared with that of a run without a crash: issues, labels, comments, pulls, reviews,
 statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended, and
 what is left over of containers, processes, clones, sockets, locks and open intents. A *duplicate* is something that is
 there once more than without a crash, a *loss* something that is there once less; what is there but differs counts as
 both.
 
-A *place* is a boundary together with where its machine was and what that had begun, without numbers: "after Comment of
-ticket LANDED". In a run of mode *cover* every director dies at the first place that none has died at yet, on any path,
-until one comes to the end; in mode *steps n* at the n-th boundary from where the world has moved on in its life; in mode
-*stairs* the n-th director dies at its own n-th boundary; in mode *single n* only the first one dies.
+A *place* is a boundary together with the state of its machine and what that had begun, without numbers: "after Comment
+of ticket N LANDED Comment". Each path has places of its own, and is killed at all of them: in a run of mode *cover*
+every one dies at the first place that none of this path has died at yet, up to 40 in a run (3 for workers: more than
+five deaths of one are given up, as they should be), and runs follow until one comes to its end without having been at a
+place that none had died at. In mode *at ...* one dies at the first boundary of each of the kinds that are named, which
+is what samples are made of.
+
+Not in it: deaths in the middle of an effect (between two requests of the same one), deaths of two processes at once,
+and of gates.
 """
 
 
-def _part(who: str, documents: Sequence[Document]) -> str:
+def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
     names = [r.name for r in ROUTES if any(d["route"] == r.name for d in documents)]
     by_path = {n: [d for d in documents if d["route"] == n] for n in names}
     about = {r.name: r.about for r in ROUTES}
     crashed = [d for d in documents if d["mode"] != "calm"]
     kills = [k for d in crashed for k in d["kills"]]
-    everywhere = {place_of(k) for k in kills}
     modes = sorted({d["mode"].split()[0] for d in crashed})
-    flag = "" if who == "director" else f" --who {who}"
-    lines = [
-        (n, about[n], *_counts(by_path[n], everywhere), f"`{COMMAND}{flag} --path {n}`") for n in names
-    ]  # fmt: skip
-    head = ("path", "what happens on it", "boundaries of a calm run", "places of it", "died at here",
-            "died at on any path", "runs", "kills", "duplicates", "losses", "without an end", "command")  # fmt: skip
+    sampled = ["--sample"] if modes == ["at"] else []
+    command = " ".join([COMMAND, *FLAGS[who, runtime], *sampled])
+    lines = [(n, about[n], *_counts(by_path[n]), f"`{command} --path {n}`") for n in names]
+    head = ("path", "what happens on it", "boundaries of a calm run", "places of it", "died at", "other places died at",
+            "places not died at", "runs", "kills", "duplicates", "losses", "without an end", "command")  # fmt: skip
     return "\n".join(
         (
-            f"\n## The {who} dies\n",
+            f"\n## The {who} dies{IN[runtime]}\n",
             f"{len(crashed)} runs ({', '.join(modes)}), {len(kills)} kills, "
-            f"{len(everywhere)} places died at, {sum(d['cpu_s'] for d in crashed):.0f} s of processor time (without the "
-            "workers' own).\n",
+            f"{sum(len(_died(by_path[n])) for n in names)} places of paths died at, "
+            f"{sum(d['cpu_s'] for d in documents):.0f} s of processor time (without the workers' own). All paths: "
+            f"`{command}`.\n",
             rows(head, lines),
             "Kills by kind of boundary:\n",
             rows(("path", *KINDS), [(n, *_kinds(by_path[n])) for n in names]),
             _effects(kills),
+            _left(by_path),
             _bad(crashed),
         )
     )
 
 
-def _counts(documents: Sequence[Document], everywhere: set[str]) -> tuple[object, ...]:
-    calm = next((d for d in documents if d["mode"] == "calm"), None)
-    crossed = [b for life in calm["lives"] for b in life] if calm else []
-    places = {place_of(b) for b in crossed}
+def _calm(documents: Sequence[Document]) -> set[str]:
+    """The places of the runs without a crash."""
+    return {place_of(b) for d in documents if d["mode"] == "calm" for life in d["lives"] for b in life}
+
+
+def _died(documents: Sequence[Document]) -> set[str]:
+    return {place_of(k) for d in documents for k in d["kills"]}
+
+
+def _counts(documents: Sequence[Document]) -> tuple[object, ...]:
+    boundaries = max((sum(map(len, d["lives"])) for d in documents if d["mode"] == "calm"), default=0)
+    places, died = _calm(documents), _died(documents)
     crashed = [d for d in documents if d["mode"] != "calm"]
-    died = {place_of(k) for d in crashed for k in d["kills"]}
     return (
-        len(crossed), len(places), len(places & died), len(places & everywhere), len(crashed), sum(len(d["kills"]) for d in crashed),
-        sum(len(d["duplicates"]) for d in crashed), sum(len(d["losses"]) for d in crashed),
-        sum(1 for d in crashed if d["trouble"]),
+        boundaries, len(places), len(places & died), len(died - places), len(_undied(documents)), len(crashed),
+        sum(len(d["kills"]) for d in crashed), sum(len(d["duplicates"]) for d in crashed),
+        sum(len(d["losses"]) for d in crashed), sum(1 for d in crashed if d["trouble"]),
     )  # fmt: skip
+
+
+def _undied(documents: Sequence[Document]) -> set[str]:
+    """Places that any run was at, calm or not, and none died at."""
+    return {place_of(b) for d in documents for life in d["lives"] for b in life} - _died(documents)
+
+
+def _left(by_path: Mapping[str, Sequence[Document]]) -> str:
+    """By place: of which paths none died there."""
+    left = {n: _undied(documents) for n, documents in by_path.items()}
+    at = sorted(set().union(*left.values()))
+    if not at or any(len(x) > LEFT_LIMIT for x in left.values()):
+        return ""
+    said = [f"* {place}: {', '.join(n for n in by_path if place in left[n])}" for place in at]
+    return "\n".join(["Places that none died at:\n", *said]) + "\n"
 
 
 def _kinds(documents: Sequence[Document]) -> list[int]:
