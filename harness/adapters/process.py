@@ -9,7 +9,9 @@ job's argv elements, environment values and workdir: at the beginning of the val
 `:` or `,` (so `--dir=/workspace/x` and `PYTHONPATH=/workspace/src:/deps` are translated), and only up to the
 end or the next `/`, `:` or `,` (so `/workspace2` is not). Text in a shell command or a file is left alone.
 The job's environment is its own, plus PATH and LANG where it has none, plus HARNESS_RUN_COOKIE, by which the
-strays of a run whose shim was killed are found again. Nothing else is inherited, so no secret is.
+strays of a run whose shim was killed are found again. Nothing else is inherited, so no secret is. A job that is
+started from within another one (an agent by its worker) bears that one's cookie in front of its own, and ends
+with it. Who is told that a run is lost is told so after its last process has ended.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ LANG = "C.UTF-8"
 KEEP_BYTES = 32 << 20
 GRACE_S = 10.0
 START_S = 20.0
+COOKIE = "HARNESS_RUN_COOKIE"
 REMOVE_S = 10.0
 PENDING_S = 30.0
 ARG_LIMIT_BYTES = 128 << 10  # Linux MAX_ARG_STRLEN: execve answers E2BIG from here on
@@ -110,7 +113,7 @@ class ProcessRuntime:
                     f"{folder} belongs to something else (its labels differ): remove it or use another name",
                 )
             if not (folder / "started.json").exists():
-                self._spawn(folder)
+                self._spawn(folder, saved["env"])
             found = self._look(job.name)
         except subprocess.TimeoutExpired:
             return Err(Failure.INFRA_ENGINE, f"{job.name}: its shim is silent for {START_S:g} s", maybe=True)
@@ -151,7 +154,9 @@ class ProcessRuntime:
     def _env(self, job: Job) -> dict[str, str]:
         own = {k: self._translate(v, job.mounts) for k, v in job.env.items()}
         path = os.environ.get("PATH", PATH)
-        return {"PATH": path, "LANG": LANG, **own, "HARNESS_RUN_COOKIE": uuid.uuid4().hex}
+        around = os.environ.get(COOKIE)
+        cookie = f"{around}/{uuid.uuid4().hex}" if around else uuid.uuid4().hex
+        return {"PATH": path, "LANG": LANG, **own, COOKIE: cookie}
 
     def _make(self, job: Job, folder: Path) -> Err | None:
         """The run folder, complete, by one rename: a crash leaves none or all of it."""
@@ -178,6 +183,7 @@ class ProcessRuntime:
             "limit_bytes": job.limits.output_bytes,
             "wall_s": job.limits.wall_s,
             "grace_s": GRACE_S,
+            "within": COOKIE in os.environ,
             "made_at": self.clock.now(),
         }
         rundir.write(new / "job.json", json.dumps(saved, indent=1))
@@ -189,8 +195,9 @@ class ProcessRuntime:
                 raise
         return None
 
-    def _spawn(self, folder: Path) -> None:
-        """Start the shim and wait until it has detached; it starts a folder's job at most once."""
+    def _spawn(self, folder: Path, env: dict[str, str]) -> None:
+        """Start the shim and wait until it has detached; it starts a folder's job at most once. It bears its
+        job's cookie as well: it is a stray of the run around it."""
         subprocess.run(
             [self.python, "-I", "-S", str(SHIM), str(folder)],
             stdin=subprocess.DEVNULL,
@@ -199,7 +206,7 @@ class ProcessRuntime:
             start_new_session=True,
             timeout=START_S,
             check=False,
-            env={},
+            env={COOKIE: env[COOKIE]},
         )
 
     # ------------------------------------------------------------ look

@@ -1,7 +1,7 @@
 """A run's folder, read from outside: what its shim left there, and whether that shim lives.
 
-The one rule: only a shim is ever signalled, and only after its lock, boot and start time were checked; a pid
-from before a reboot, or used again since, is nobody's.
+The one rule: a shim is only ever signalled after its lock, boot and start time were checked; a pid from before a
+reboot, or used again since, is nobody's. Else only what bears a lost run's cookie is, and what is below that.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 from harness.domain import Status
 
 LIMITS = frozenset({"wall", "output"})
+STRAYS_S, STRAYS_ROUNDS = 1.0, 10
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -69,15 +71,18 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def look(folder: Path, now: float, pending_s: float) -> Status | None:
-    """What the folder says. PENDING: made, and its shim never began, but may within `pending_s`."""
+    """What the folder says. PENDING: made, and its shim never began, but may within `pending_s`. LOST: its shim is
+    gone without a word, and so is by now all that it had started: nothing of it writes any more."""
     if not (folder / "job.json").exists():
         return None
     job = read(folder / "job.json")
+    # First of all: a shim that had begun by now held its lock before, and holds it as long as it lives.
+    started = read(folder / "started.json")
     ended = read(folder / "exit.json")
     alive = not ended and _locked(folder)
     if not ended and not alive:
         ended = read(folder / "exit.json")  # it may have ended between the two looks
-    started, told = read(folder / "started.json"), read(folder / "progress.json")
+    told = read(folder / "progress.json")
     seen = Status(
         name=folder.name,
         phase="RUNNING",
@@ -95,6 +100,8 @@ def look(folder: Path, now: float, pending_s: float) -> Status | None:
         return seen
     if not started and now - job["made_at"] < pending_s:
         return replace(seen, phase="PENDING")
+    if started:
+        end_strays(folder)
     return replace(seen, phase="LOST", detail=f"its shim is gone and left no exit: {last_words(folder)}")
 
 
@@ -161,18 +168,54 @@ def tail(path: Path, limit_bytes: int) -> bytes:
 
 
 def end_strays(folder: Path) -> None:
-    """Kill what bears a lost run's cookie in its environment; the shim that would have swept it is dead."""
+    """Kill what bears a lost run's cookie, and what is below it; the shim that would have swept it is dead.
+
+    OSError where something does not end."""
     cookie = read(folder / "job.json").get("env", {}).get("HARNESS_RUN_COOKIE", "")
     mark = f"HARNESS_RUN_COOKIE={cookie}".encode()
-    for path in Path("/proc").glob("[0-9]*/environ") if cookie else ():
+    found: list[int] = []
+    for _ in range(STRAYS_ROUNDS if cookie else 0):
+        found = _strays(mark)
+        if not found:
+            return
+        for pid in found:
+            _kill(pid)
+    if found:
+        raise OSError(f"{folder}: its shim is dead, and what it started does not end: {found}")
+
+
+def _strays(mark: bytes) -> list[int]:
+    """Live processes that bear the cookie, or one that begins with it (of a run in this run), and all below."""
+    marked: list[int] = []
+    below: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        pid = int(path.parent.name)
         try:
-            process = os.pidfd_open(int(path.parent.name))
-        except (ProcessLookupError, PermissionError):
-            continue
-        try:
-            if mark in path.read_bytes().split(b"\0"):
-                signal.pidfd_send_signal(process, signal.SIGKILL)
+            fields = (path.parent / "stat").read_bytes().rsplit(b")", 1)[1].split()
+            env = path.read_bytes().split(b"\0")
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue  # ended meanwhile, or another user's
-        finally:
-            os.close(process)
+        if fields[0] not in b"ZX":
+            below.setdefault(int(fields[1]), []).append(pid)
+        if any(e == mark or e.startswith(mark + b"/") for e in env):
+            marked.append(pid)
+    found: list[int] = []
+    while marked:
+        found.append(marked.pop())
+        marked += (p for p in below.get(found[-1], ()) if p not in marked and p not in found)
+    return found
+
+
+def _kill(pid: int) -> None:
+    """And wait for its end, a moment."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [], STRAYS_S)
+    except ProcessLookupError:
+        return
+    finally:
+        os.close(process)

@@ -5,7 +5,8 @@ the lock. The one rule: the lock is held exactly as long as the command is looke
 alive (lock held), ended (`exit.json`) and lost (neither) apart without trusting a pid.
 
 job.json (read): argv, env, cwd, stdin (path or null), log (path), keep_bytes (kept of the output, head and
-tail), limit_bytes (more output stops it), wall_s, grace_s. grace (read at SIGTERM): seconds in its place.
+tail), limit_bytes (more output stops it), wall_s, grace_s, within (started by the command of another shim, with
+which it ends). grace (read at SIGTERM): seconds in its place.
 started.json: pid, start_ticks, boot_id, at. progress.json (each second, by rename): output_bytes, cpu_s, at,
 progress_at (when it last printed, used more than `BUSY` of a processor, or changed a file below cwd).
 exit.json (last, by rename): exit (null when a signal ended it), signal, started_at, finished_at,
@@ -194,7 +195,7 @@ class Run:
         self.output = Output(job["log"], int(job["keep_bytes"]))
         self.started_at, self.began = time.time(), time.monotonic()
         self.status: int | None = None  # as waitpid gives it
-        self.pid, self.cause, self.asked = 0, "", False
+        self.pid, self.cause, self.asked, self.keeper = 0, "", False, 0
         self.kill_at = self.ended = self.heard = self.began
         self.told = self.began - PROGRESS_S
         self.files_at = self.began
@@ -208,6 +209,16 @@ class Run:
 
     def _ask(self, *_: object) -> None:
         self.asked = True
+
+    def end_with(self, starter: int) -> None:
+        """Be asked to end when the shim around us dies. We are its child once our starter has left."""
+        until = time.monotonic() + LOCK_S
+        while (keeper := os.getppid()) == starter and time.monotonic() < until:
+            select.select([], [], [], 0.002)
+        self.keeper = keeper
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != keeper:  # it died just before
+            self._ask()
 
     def start(self) -> None:
         self.pipe, end = os.pipe2(os.O_CLOEXEC)
@@ -271,7 +282,9 @@ class Run:
             self.output.trouble = self.output.trouble or f"progress.json: {e.strerror}"
 
     def grace_s(self) -> float:
-        """What the one who stops us asked for, else what the job says."""
+        """What the one who stops us asked for, else what the job says; none where the shim around us is dead."""
+        if self.keeper and os.getppid() != self.keeper:
+            return 0.0
         try:
             with open(os.path.join(self.folder, "grace")) as f:
                 return max(float(f.read()), 0.0)
@@ -401,6 +414,7 @@ def main(argv: list[str]) -> int:
         return 2
     folder = os.path.abspath(argv[1])
     word = detach(folder)
+    starter = os.getppid()
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     run = begin(folder)
     if run is None:
@@ -408,6 +422,8 @@ def main(argv: list[str]) -> int:
         return 0
     run.start()
     os.write(word, b"1")
+    if run.job.get("within"):
+        run.end_with(starter)
     run.watch()
     run.drain()
     run.close(run.sweep())

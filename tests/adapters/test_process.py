@@ -328,22 +328,73 @@ def test_a_folder_whose_start_was_cut_short_is_pending_then_lost_and_can_be_star
     assert run(runtime, what).exit == 6
 
 
-def test_a_job_whose_shim_was_killed_is_lost_and_its_strays_end_with_its_folder(
-    runtime: ProcessRuntime,
-) -> None:
+def test_a_job_whose_shim_was_killed_is_lost_once_its_strays_have_ended(runtime: ProcessRuntime) -> None:
     what = shell("setsid sh -c 'echo $$; exec sleep 300' & exec sleep 300")
     runtime.start(what).unwrap()
     until(lambda: text(runtime).endswith("\n"))
     stray = int(text(runtime))
     os.kill(shim_pid(runtime), signal.SIGKILL)
     assert wait(runtime).phase == "LOST"
+    assert not alive(stray), "nothing of a run that was called lost writes any more"
     assert runtime.start(what).unwrap().phase == "LOST"
-    assert alive(stray)
     assert runtime.stop(what.name, 1.0) == Ok(None)
     assert runtime.remove(what.name) == Ok(None)
-    until(lambda: not alive(stray))
     assert runtime.status(what.name) == Ok(None)
     assert run(runtime, shell("exit 0")).exit == 0
+
+
+# A job that starts a job of its own, as a worker does its agent: that one leaves strays in a session of their own,
+# of which one has nothing in its environment.
+INNER = """
+import sys, time
+from pathlib import Path
+from harness.adapters.process import ProcessRuntime
+from harness.domain import Job
+class Clock:
+    now, monotonic = staticmethod(time.time), staticmethod(time.monotonic)
+root = Path(sys.argv[1])
+runtime = ProcessRuntime(root, data=root, clock=Clock())
+script = "trap '' TERM; setsid sleep 300 & env -i sleep 300 & echo $$ $! >pids.new; mv pids.new pids; wait; wait"
+print(runtime.start(Job(name="agent", argv=("sh", "-c", script), labels={})), flush=True)
+time.sleep(300)
+"""
+
+
+def nested(runtime: ProcessRuntime, tmp_path: Path) -> list[int]:
+    """Starts both; the processes of the inner one: its shim, its command, and what that had started."""
+    job_ = job(sys.executable, "-c", INNER, str(tmp_path / "inner"), env={"PYTHONPATH": os.getcwd()})
+    runtime.start(job_).unwrap()
+    inner = tmp_path / "inner" / "agent"
+    until((inner / "work" / "pids").exists)
+    command, _ = (int(p) for p in (inner / "work" / "pids").read_text().split())
+    shim = int(json.loads((inner / "started.json").read_text())["pid"])
+    until(lambda: len(below(command)) >= 2)
+    return [shim, command, *below(command)]
+
+
+def below(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if int(path.read_text().rsplit(")", 1)[1].split()[1]) == parent:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_run_in_a_run_whose_shim_was_killed_ends_with_it(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    """The worker's shim is killed: the agent does not go on writing while what it left is read."""
+    processes = nested(runtime, tmp_path)
+    assert all(alive(p) for p in processes)
+    os.kill(shim_pid(runtime), signal.SIGKILL)
+    assert wait(runtime).phase == "LOST"
+    assert not [p for p in processes if alive(p)]
+
+
+def test_a_run_in_a_run_ends_also_where_nobody_looks(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    """With the director dead as well: its shim is told by the kernel, and ends what it looks after."""
+    processes = nested(runtime, tmp_path)
+    os.kill(shim_pid(runtime), signal.SIGKILL)
+    until(lambda: not any(alive(p) for p in processes))
 
 
 @pytest.mark.parametrize("delay_s", [0, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08])
