@@ -1,7 +1,8 @@
 """Git's smart HTTP, served by `git http-backend` as a CGI of this ASGI app.
 
 The one rule: the request body goes straight into the process and its output straight out. No wrapper may
-read `receive()` besides: Starlette's StreamingResponse eats chunks of pushes over 1 MB.
+read `receive()` besides: Starlette's StreamingResponse eats chunks of pushes over 1 MB. A body ends where its
+pipe is closed, whoever closes it: a client, this server, or its death.
 """
 
 from __future__ import annotations
@@ -170,8 +171,8 @@ def _environment(visit: _Visit, headers: dict[str, str]) -> dict[str, str]:
     }
     if visit.who is not None:
         env["REMOTE_USER"] = visit.who.user["login"]
-    if "content-length" in headers:
-        env["CONTENT_LENGTH"] = headers["content-length"]
+    # No CONTENT_LENGTH: with one, http-backend reads a push until so many bytes came, and where its pipe is closed
+    # before (this server was killed) it reads that end again and again for ever. Without, the end is the end.
     for name, variable in (("content-encoding", "HTTP_CONTENT_ENCODING"), ("git-protocol", "GIT_PROTOCOL")):
         if name in headers:
             env[variable] = headers[name]
@@ -225,6 +226,7 @@ async def _run(
         stderr=asyncio.subprocess.DEVNULL,
         env=env,
         limit=HEADERS_LIMIT,
+        start_new_session=True,  # a group of its own: what it started is ended with it
     )
     feeding = asyncio.create_task(_feed(visit.state, process, receive))
     try:
@@ -234,6 +236,8 @@ async def _run(
         feeding.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await feeding
+        if process.stdin is not None:
+            process.stdin.close()
         await _reap(process)
         if visit.pushes:  # whatever became of the answer
             await asyncio.to_thread(_pushed, visit)
@@ -242,22 +246,25 @@ async def _run(
 
 
 async def _reap(process: asyncio.subprocess.Process) -> None:
-    """Wait for the process, a moment if it is ending by itself, else after SIGKILL.
+    """Wait for the process, a moment if it is ending by itself, else after SIGTERM, and at last SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            async with asyncio.timeout(ENDING_S):
+                await process.wait()
+            return
+        except TimeoutError:
+            _end(process, number)
+    await process.wait()
 
-    Not by ``process.kill()``: that polls, and may take the exit status from asyncio's watcher.
+
+def _end(process: asyncio.subprocess.Process, number: int = signal.SIGTERM) -> None:
+    """End it and what it started. By SIGTERM, git takes its lock files away; nobody else would.
+
+    Not by ``process.terminate()``: that polls, and may take the exit status from asyncio's watcher.
     """
-    try:
-        async with asyncio.timeout(ENDING_S):
-            await process.wait()
-    except TimeoutError:
-        _kill(process)
-        await process.wait()
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):  # it ended by itself just now
-            os.kill(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, number)
 
 
 async def _feed(state: State, process: asyncio.subprocess.Process, receive: Receive) -> None:
@@ -270,12 +277,14 @@ async def _feed(state: State, process: asyncio.subprocess.Process, receive: Rece
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                _kill(process)
+                stdin.close()
+                _end(process)
                 return
             chunk = message.get("body", b"")
             total += len(chunk)
             if total > state.settings.push_limit_bytes:
-                _kill(process)
+                stdin.close()
+                _end(process)
                 return
             stdin.write(chunk)
             await stdin.drain()

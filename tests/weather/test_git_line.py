@@ -6,7 +6,6 @@ the forge's own list of refs decides what a push came to, and the next try simpl
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import random
@@ -26,8 +25,6 @@ from harness.core.result import Err, Ok, Result
 from harness.failures import Failure
 from harness.forge import User, seed, serve
 
-# A client that hangs up in the middle leaves the embedded forge a pipe that is only closed by the collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 NAME = "acme/widget"
 MAIN = "refs/heads/main"
 TOKEN = "70ce" * 10
@@ -83,7 +80,6 @@ def forge(tmp_path: Path) -> Iterator[Forge]:
         yield Forge(served, tmp_path, str(first))
     finally:
         served.close()
-        gc.collect()
 
 
 def everywhere(forge: Forge, ways: tuple[str, ...], one: Any) -> list[Any]:
