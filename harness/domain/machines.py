@@ -29,7 +29,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A ticket in short, for plans and texts. `machine` is its id."""
+    """A ticket in short, for plans and texts. `machine` is its id, `attempts` the number that its last attempt
+    bears: those before a person asked for another try count too."""
 
     machine: str
     issue: int

@@ -135,7 +135,7 @@ def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:
     )
     return Entry(
         item.id, d.issue, d.title, item.state, item.entered_at, d.pull, d.head, d.landed_in, d.failure,
-        d.detail[:500], d.attempts, d.audits, d.cost_usd, doing,
+        d.detail[:500], d.offset + d.attempts, d.audits, d.cost_usd, doing,
     )  # fmt: skip
 
 

@@ -20,11 +20,13 @@ from harness.effects import (
     StartPrepare,
 )
 from harness.failures import Failure
+from harness.looks.own import entry as entry_of
 from harness.machines import gates
 from harness.machines.director.plan import order, paused, plan
 from harness.machines.director.planning import BOOT_NEEDS, next_version
 from harness.machines.director.table import KIND
 from harness.machines.kind import Gate, Seen
+from harness.machines.ticket.states import Ticket, attempt_code
 
 LANE = Lane(f"{REPO}/release/0.4.0", "0.4.0", "release/0.4.0")
 SHA, TREE = "a" * 40, "t" * 40
@@ -347,11 +349,21 @@ def test_dispatch_opens_a_ticket_for_each_that_was_chosen() -> None:
 
 
 def test_an_issue_that_had_a_ticket_gets_one_of_its_own_again() -> None:
-    before = (entry(1, "RELEASED", attempts=3), entry(1, "GONE", attempts=2))
+    before = (entry(1, "RELEASED", attempts=3), entry(1, "GONE", attempts=5))
     facts = seen(world(candidate(1), entries=before))
     (effect,) = arrives("director", "DISPATCH", facts, repo=REPO, chosen=(1,))
     assert isinstance(effect, OpenMachine)
     assert (effect.machine, effect.start.offset) == (f"{REPO}/ticket/1~3", 5)
+
+
+def test_no_number_of_an_attempt_is_given_twice_after_a_person_asked_for_another_try() -> None:
+    """Three attempts failed, a person asked again, the fourth was released; the issue is reopened."""
+    data = Ticket(repo=REPO, issue=1, offset=3, attempts=1)
+    before = entry_of(Item(f"{REPO}/ticket/1", "RELEASED", data), {})
+    facts = seen(world(candidate(1), entries=(before,)))
+    (effect,) = arrives("director", "DISPATCH", facts, repo=REPO, chosen=(1,))
+    assert isinstance(effect, OpenMachine)
+    assert attempt_code(effect.start, 1) == "1.5"
 
 
 LANDED = entry(1, "LANDED", landed_in=LANE.machine)

@@ -82,7 +82,7 @@ def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -
     before = [e for e in entries if e.issue == c.issue.number]
     name = f"{repo}/ticket/{c.issue.number}" + (f"~{len(before) + 1}" if before else "")
     lands = "lane" if policy.mode == "train" else "person"
-    offset = sum(e.attempts for e in before)
+    offset = max((e.attempts for e in before), default=0)
     start = Ticket(
         repo=repo,
         issue=c.issue.number,
