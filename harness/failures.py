@@ -129,6 +129,9 @@ def rule(failure: str) -> Rule:
 
 
 def explain(failure: str, detail: str) -> str:
-    """One sentence for people: the class in words, then what was seen."""
+    """One sentence for people: the class in words, then what was seen. What went away is said by the detail
+    alone, for it need not be the issue: a pull that was closed, a release that was abandoned."""
     text = rule(failure).text
+    if failure == Failure.GONE and detail[:1].isalpha():
+        return detail
     return f"{text}: {detail}" if detail else text
