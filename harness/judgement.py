@@ -18,7 +18,7 @@ from harness.core.journal import Record
 from harness.core.result import Err, Pass
 from harness.failures import Failure
 from harness.machines.all import CODEC, kind_of
-from harness.machines.kind import Kind, Seen
+from harness.machines.kind import Kind, Seen, known
 
 
 def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) -> Item[Any]:
@@ -48,6 +48,16 @@ def decide(item: Item[Any], kind: Kind, seen: Seen) -> Any:
         if seen.now - item.entered_at > limit:
             return Err(Failure.TIMEOUT, f"{item.state} took longer than {int(limit)} s: {result.message}")
     return result
+
+
+def heard(item: Item[Any], seen: Seen, move: Move) -> Move:
+    """A person's commands count once, by their number: what was known when a machine moved on is not heard
+    again in the states after. A clock cannot say that; it can be set back."""
+    controls = seen["controls"]
+    if not hasattr(item.data, "control") or not known(controls):
+        return move
+    last = max((c.id for c in controls), default=0)
+    return replace(move, note={**move.note, "control": last}) if last > item.data.control else move
 
 
 def begin(item: Item[Any], kind: Kind, seen: Seen, move: Move, to: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from harness import __version__
@@ -20,7 +20,7 @@ from harness.core.result import Err, Ok, Pass
 from harness.core.retry import Backoff
 from harness.effects import Effect, OpenMachine
 from harness.failures import Counter, Failure, rule
-from harness.judgement import begin, decide, fold_record
+from harness.judgement import begin, decide, fold_record, heard
 from harness.machines.all import CODEC, KINDS, kind_of
 from harness.machines.kind import Kind, Seen
 from harness.perform.outcome import Outcome, Sent
@@ -210,7 +210,7 @@ class Ticker:
     # ------------------------------------------------------------ writing
 
     def _move(self, item: Item[Any], kind: Kind, seen: Seen, move: Move) -> Item[Any]:
-        to = step(kind.table, item.state, move.event).unwrap()
+        to, move = step(kind.table, item.state, move.event).unwrap(), heard(item, seen, move)
         begun = begin(item, kind, seen, move, to)
         body = self._transition(item.state, move.event, to, move.why, move.note, begun, seen)
         new = self._write(item, Draft("transition", body))
@@ -309,10 +309,13 @@ class Ticker:
         return Outcome.done({"machine": effect.machine})
 
     def open(self, machine: str, data: Any, why: str = "opened") -> Item[Any]:
-        """Write a machine's first record: it enters its start state and begins what that begins."""
+        """Write a machine's first record: it enters its start state and begins what that begins. What people
+        asked for before is not meant for it."""
         kind = kind_of(machine)
         seen = Seen(self.world.clock.now(), self.policy(), self.world.epoch_began, {})
         start = kind.table.start
+        if hasattr(data, "control"):
+            data = replace(data, control=max((c.id for c in self.world.store.controls()), default=0))
         arriving: Item[Any] = Item(machine, start, data, entry=1)
         row = kind.table.rows[start]
         begun = row.begin(arriving, seen) if row.begin else ()

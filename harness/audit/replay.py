@@ -20,7 +20,7 @@ from harness.core.item import Item, snapshot
 from harness.core.journal import Fault, Record, scan
 from harness.core.result import Err, Ok, Pass
 from harness.failures import Failure
-from harness.judgement import begin, decide, fold_record, unkeep
+from harness.judgement import begin, decide, fold_record, heard, unkeep
 from harness.machines.all import CODEC, KINDS
 from harness.machines.kind import Kind, Seen
 from harness.ports import Store
@@ -221,6 +221,7 @@ def _moved(item: Item[Any], kind: Kind, seen: Seen, move: Move) -> Decision:
     to = step(kind.table, item.state, str(move.event))
     if not isinstance(to, Ok):
         raise Undecided(f"the table does not allow {move.event} in {item.state}")
+    move = heard(item, seen, move)
     begun = begin(item, kind, seen, move, to.value)
     note = CODEC.encode(dict(move.note))
     return Decision(str(move.event), to.value, move.why[:2000], note, _encoded(begun))

@@ -74,7 +74,7 @@ class Thread:
 @dataclass(frozen=True, slots=True)
 class Version:
     """A release as the forge shows it. `tip` and `tag` are commits, "" where there is none; `base_sha` is where
-    the branch began, as far as known; `asked` the entry of the newest call for a person, with its text."""
+    the branch began, as far as known; `asked` the second of the newest call for a person, with its text."""
 
     version: str
     branch: str

@@ -222,11 +222,9 @@ def conclude(o: Evidence, instance: str) -> tuple[Regained, ...]:
 
 
 def _write(store: SqlStore, one: Regained, wrong: str) -> None:
-    """The machine's first record says that it was rebuilt, from what. Its numbers go on after those that its
-    marks on the forge bear, so that no later mark gets a name that is there already."""
+    """The machine's first record says that it was rebuilt, from what."""
     item: Item[Any] = one.item
-    body = {**snapshot(item, CODEC.encode), "rebuilt": {"why": one.why, "wrong": wrong, "after": one.after}}
-    for seq in range(1, max(one.after, 1) + 1):
-        done = store.append(item.id, Draft("snapshot", body), expect_seq=seq)
-        if not isinstance(done, Ok):
-            raise StoreError(f"{store.path} cannot be written: {done}")
+    body = {**snapshot(item, CODEC.encode), "rebuilt": {"why": one.why, "wrong": wrong}}
+    done = store.append(item.id, Draft("snapshot", body), expect_seq=1)
+    if not isinstance(done, Ok):
+        raise StoreError(f"{store.path} cannot be written: {done}")

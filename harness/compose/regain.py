@@ -29,20 +29,17 @@ ENTRY = 1
 
 @dataclass(frozen=True, slots=True)
 class Regained:
-    """One machine as it goes on: `why` says in words what was found, `after` that its journal's numbers must
-    go on after that one, since the forge shows marks that bear it."""
+    """One machine as it goes on: `why` says in words what was found."""
 
     item: Item[Any]
     why: str
-    after: int = 0
 
 
 def made(
-    o: Evidence, machine: str, state: str, data: Any, *, begin: bool = True, entry: int = ENTRY,
-    entered_at: float = 0.0,
+    o: Evidence, machine: str, state: str, data: Any, *, begin: bool = True, entered_at: float = 0.0
 ) -> Item[Any]:  # fmt: skip
     """A machine in that state. `begin`: with what entering it begins."""
-    item: Item[Any] = Item(machine, str(state), data, entered_at or o.now, entry)
+    item: Item[Any] = Item(machine, str(state), data, entered_at or o.now, ENTRY)
     row = kind_of(machine).table.rows[str(state)]
     if not begin or row.begin is None:
         return item
@@ -65,24 +62,22 @@ def ticket(o: Evidence, t: Thread) -> Regained | None:
     past, live = o.of(t.number), o.folder(t.number)
     if said is None and not past and live is None and t.pull is None:
         return None
-    data, after = _data(o, t, past, live), max((_entry(r) for r in marks), default=0)
+    data = _data(o, t, past, live)
     state, why, begin, more = _state(o, t, data, said, marks, past, live)
     data = replace(data, **more)
-    entry, entered_at = ENTRY, 0.0
-    if state == S.WAITING:
-        entry = after
-        entered_at = next(r.created_at for r in marks if _entry(r) == after)
+    entered_at = data.asked_at if state == S.WAITING else 0.0
     if state == S.ATTEMPTING and live is not None:
         data = replace(data, attempt=f"{o.policy.repo}/attempt/{live.code}", spawned=ENTRY)
     if state in (S.GONE, S.RELEASED) and not isinstance(t.issue, Gone) and t.issue.open:
         entered_at = min(o.now, t.issue.updated_at - 1.0)  # asked for again: it is a candidate
-    item = made(o, machine_of(o, t.number), state, data, begin=begin, entry=entry, entered_at=entered_at)
+    item = made(o, machine_of(o, t.number), state, data, begin=begin, entered_at=entered_at)
     if state == S.WAITING:  # the question is there; only the labels may be missing
         item = replace(item, intents=tuple(replace(i, n=0) for i in item.intents[1:]))
-    return Regained(item, why, after)
+    return Regained(item, why)
 
 
-def _entry(reply: Reply) -> int:
+def _second(reply: Reply) -> int:
+    """When we asked or called for a person, as the mark's name says; 0 for any other mark."""
     name, _, number = reply.name.rpartition("-")
     return int(number) if name in ("question", "blocked") and number.isdigit() else 0
 
@@ -226,7 +221,7 @@ def _why(d: Ticket, said: Reply | None) -> dict[str, Any]:
 
 
 def _newest(marks: list[Reply]) -> Reply | None:
-    return max((r for r in marks if _entry(r)), key=lambda r: r.id, default=None)
+    return max((r for r in marks if _second(r)), key=lambda r: r.id, default=None)
 
 
 def _questions(marks: list[Reply]) -> int:
@@ -235,7 +230,7 @@ def _questions(marks: list[Reply]) -> int:
 
 def _question(asked: Reply) -> dict[str, Any]:
     quoted = [x.removeprefix(">").removeprefix(" ") for x in asked.body.splitlines() if x.startswith(">")]
-    return {"question": "\n".join(quoted), "asked_at": asked.created_at}
+    return {"question": "\n".join(quoted), "asked_at": float(_second(asked))}
 
 
 def _in_review(t: Thread, past: list[Bundle]) -> bool:

@@ -38,10 +38,10 @@ def release(o: Evidence, v: Version) -> Regained | None:
         return Regained(made(o, machine, S.RESOLVING, data), f"its merge agent {merging.code} is at work")
     if v.asked:
         data = data_with(data, **_asked(v))
-        item = made(o, machine, S.NEEDS_PERSON, data, begin=False, entry=v.asked)
-        return Regained(item, "it asks a person on its pull", v.asked)
+        item = made(o, machine, S.NEEDS_PERSON, data, begin=False)
+        return Regained(item, "it asks a person on its pull")
     item = made(o, machine, S.OPEN, data_with(data, landed=()))
-    return Regained(item, f"{v.branch} is open with {len(landed)} landed", v.asked)
+    return Regained(item, f"{v.branch} is open with {len(landed)} landed")
 
 
 def data_with(data: Release, **more: object) -> Release:

@@ -15,7 +15,7 @@ from harness.core.fsm import Move, Stay, Table
 from harness.core.item import Item
 from harness.core.journal import Record
 from harness.core.result import Err, Ok, Pass, Result
-from harness.domain import VALUES, Gate, Peer, Unknown
+from harness.domain import VALUES, Control, Gate, Peer, Unknown
 from harness.effects import EFFECTS
 from harness.policy import VALUES as POLICY_VALUES
 from harness.policy import Policy
@@ -69,6 +69,12 @@ def stay(*intents: Any, why: str = "", **note: Any) -> Ok[Move | Stay]:
     return Ok(Stay(intents, why, note))
 
 
+def asked(seen: Seen, data: Any, *verbs: str) -> tuple[Control, ...]:
+    """The commands of these verbs that this machine has not heard yet (`data.control` is the last it has)."""
+    controls = seen["controls"]
+    return tuple(c for c in controls if c.verb in verbs and c.id > data.control) if known(controls) else ()
+
+
 def known(value: Any) -> bool:
     return not isinstance(value, Unknown)
 
@@ -82,4 +88,4 @@ def codec(*data: type) -> Codec:
     return Codec((*VALUES, *EFFECTS, *POLICY_VALUES, *data))
 
 
-__all__ = ["Gate", "Kind", "Peer", "Seen", "Watch", "codec", "known", "ok", "stay", "wait"]
+__all__ = ["Gate", "Kind", "Peer", "Seen", "Watch", "asked", "codec", "known", "ok", "stay", "wait"]

@@ -73,7 +73,7 @@ def asks(stage: Stage) -> None:
 
 def answered(stage: Stage) -> None:
     ticket = stage.items[f"{REPO}/ticket/12"]
-    asked = Reply(900, "bot", "?", START, f"question-{ticket.entry}", "local", ours=True)
+    asked = Reply(900, "bot", "?", START, f"question-{int(ticket.data.asked_at)}", "local", ours=True)
     said = Reply(901, "ada", "> Blue or green?\n\nBlue, please.", START, trusted=True)
     stage.facts["replies/12"] = (*stage.facts["replies/12"], asked, said)
     stage.at("02:40:00")

@@ -283,8 +283,8 @@ def test_a_container_that_cannot_be_looked_at_is_waited_for() -> None:
         ({f"item/{TICKET}": peer("ticket", "GONE")}, "stop -> HARVESTING"),
         ({f"item/{TICKET}": peer("ticket", "DEFERRED")}, "stop -> HARVESTING"),
         ({f"item/{TICKET}": peer("ticket", "ATTEMPTING")}, "waits"),
-        ({"controls": (Control(1, NOW - 5, "stop-workers"),)}, "stop -> HARVESTING"),
-        ({"controls": (Control(1, NOW - 5000, "stop-workers"),)}, "waits"),
+        ({"controls": (Control(1, NOW - 5000, "stop-workers"),)}, "stop -> HARVESTING"),
+        ({"controls": (Control(0, NOW + 9, "stop-workers"),)}, "waits"),
         ({"capped/12.1": "the attempt's budget of $5 is used up"}, "failed -> HARVESTING"),
     ],
 )

@@ -106,7 +106,7 @@ def written(*entries: Entry, **data: Any) -> Item[Any]:
         ((entry(2, "DEFERRED"),), "RELEASE_FINALIZE", (), "settled -> GATING"),
         ((entry(2, "BLOCKED"),), "RELEASE_FINALIZE", (), "settled -> GATING"),
         ((entry(2, "ATTEMPTING"),), "MONITOR", (Control(1, NOW, "release-cut"),), "settled -> GATING"),
-        ((), "MONITOR", (Control(1, NOW - 100, "release-cut"),), "waits"),
+        ((), "MONITOR", (Control(0, NOW + 9, "release-cut"),), "waits"),
     ],
 )
 def test_a_release_settles_when_the_director_finalizes_it_or_a_person_cuts_it(
@@ -438,7 +438,7 @@ def test_a_merge_agent_tries_twice_and_then_a_person_is_asked() -> None:
         ({"refs": refs(tip=LATER)}, "person_acted -> GATING"),
         ({"refs": refs(base=LATER)}, "person_acted -> GATING"),
         ({"refs": refs(), "controls": (Control(1, NOW, "release-cut"),)}, "person_acted -> GATING"),
-        ({"refs": refs(), "controls": (Control(1, NOW - 100, "release-cut"),)}, "waits"),
+        ({"refs": refs(), "controls": (Control(0, NOW + 9, "release-cut"),)}, "waits"),
         ({"refs": refs(), "controls": (Control(1, NOW, "release-abandon"),)}, "abandoned -> ABANDONED"),
         (
             {"refs": refs(), "controls": (Control(1, NOW, "release-abandon", {"version": "0.3.0"}),)},

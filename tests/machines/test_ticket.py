@@ -28,6 +28,7 @@ from harness.core.item import Item
 from harness.domain import Control, Gone, Issue, Lane, Pull, Reply, Review, Slots
 from harness.effects import BuildMerge, CloseIssue, Comment, DeleteBranch, EditPull, Label, Land, OpenMachine
 from harness.failures import RULES, After, Counter, Failure
+from harness.judgement import decide, heard
 from harness.machines.kind import Seen
 from harness.machines.ticket.attempting import charge
 from harness.machines.ticket.states import Ticket
@@ -314,7 +315,7 @@ ASKED = reply(100, "bot", "Which database?", name="question-7", instance="t", ou
 
 
 def waiting(*replies: Reply, now: float = NOW, entered_s: float = 60.0) -> str:
-    it = ticket("WAITING", entered_s=entered_s, question="Which database?")
+    it = ticket("WAITING", entered_s=entered_s, question="Which database?", asked_at=7.4)
     return said(it, seen(world(**{"replies/12": (ASKED, *replies)}), now=now))
 
 
@@ -327,7 +328,7 @@ def test_neither_our_own_comments_nor_a_bots_are_an_answer() -> None:
     assert waiting(PROGRESS) == "waits"
     assert waiting(PROGRESS, CI) == "waits"
     assert waiting(PROGRESS, CI, ANSWER) == "answered -> ATTEMPTING"
-    it = ticket("WAITING", question="Which database?")
+    it = ticket("WAITING", question="Which database?", asked_at=7.4)
     answers = note(it, seen(world(**{"replies/12": (ASKED, PROGRESS, CI, ANSWER)})))["answers"]
     assert answers == ({"question": "Which database?", "answer": "use option B", "by": "ada"},)
 
@@ -349,9 +350,17 @@ def test_what_an_answer_quotes_is_not_part_of_it(body: str, expected: str) -> No
     if not expected:
         assert waiting(reply(103, "ada", body, trusted=True)) == "waits"
         return
-    it = ticket("WAITING", question="?")
+    it = ticket("WAITING", question="?", asked_at=7.4)
     world_now = seen(world(**{"replies/12": (ASKED, reply(103, "ada", body, trusted=True))}))
     assert note(it, world_now)["answers"][0]["answer"] == expected
+
+
+def test_the_answer_to_a_question_of_an_earlier_ticket_is_no_answer_to_this_one() -> None:
+    """An issue that was released and reopened: its old question and the answer below it are still there."""
+    it = ticket("WAITING", question="Which database?", asked_at=9000.0)
+    assert said(it, seen(world(**{"replies/12": (ASKED, ANSWER)}))) == "waits"
+    again = reply(200, "bot", "Which database?", name="question-9000", instance="t", ours=True)
+    assert said(it, seen(world(**{"replies/12": (ASKED, ANSWER, again)}))) == "waits"
 
 
 def test_what_was_said_before_the_question_is_no_answer() -> None:
@@ -365,14 +374,14 @@ def test_a_later_edit_of_an_answer_restarts_nothing() -> None:
 
 def test_an_answer_that_came_while_the_daemon_was_down_counts_once() -> None:
     late = seen(world(**{"replies/12": (ASKED, ANSWER)}), began=NOW)
-    it = ticket("WAITING", entered_s=86400, question="?")
+    it = ticket("WAITING", entered_s=86400, question="?", asked_at=7.4)
     assert said(it, late) == "answered -> ATTEMPTING"
     again = ticket("ATTEMPTING", answers=({"question": "?", "answer": "B", "by": "ada"},), attempts=1)
     assert said(again, seen(free())) == "begins OpenMachine"
 
 
 def test_a_question_whose_comment_is_not_listed_yet_is_waited_for() -> None:
-    it = ticket("WAITING", entered_s=10**7, question="?")
+    it = ticket("WAITING", entered_s=10**7, question="?", asked_at=7.4)
     assert said(it, seen(world(**{"replies/12": (ANSWER,)}))) == "waits"
 
 
@@ -390,7 +399,7 @@ def test_waiting_for_a_person_takes_no_slot() -> None:
 
 
 def test_a_question_is_asked_in_a_new_comment_and_shown_by_a_label() -> None:
-    effects = arrives("ticket", "WAITING", seen(), issue=12, question="Which?")
+    effects = arrives("ticket", "WAITING", seen(), issue=12, question="Which?", asked_at=7.4)
     assert names(effects) == "Comment, Label"
     assert isinstance(effects[0], Comment) and effects[0].name == "question-7"
     assert effects[1] == Label(12, add=("harness:needs-you",), remove=("harness:working",))
@@ -585,7 +594,7 @@ def test_a_person_who_is_needed_is_told_in_a_comment_of_its_own() -> None:
     effects = arrives(
         "ticket", "BLOCKED", seen(), issue=12, failure="policy_violation", detail="touches ci.yml"
     )
-    assert [e.name for e in effects if isinstance(e, Comment)] == ["blocked-7", "status"]
+    assert [e.name for e in effects if isinstance(e, Comment)] == [f"blocked-{int(NOW)}", "status"]
     assert "harness retry 12" in effects[0].body  # type: ignore[attr-defined]
     assert effects[-1] == Label(12, ("harness:needs-you",), ("harness:working", "harness:review"))
 
@@ -615,10 +624,29 @@ def test_a_list_that_is_older_than_our_own_label_brings_nothing_back() -> None:
 def test_one_retry_counts_once_and_starts_from_zero() -> None:
     it = ticket("DEFERRED", attempts=3, counters={"agent": 3}, failure="agent_failed", control=0)
     asked = seen(world(**{"issue/12": PARKED, "controls": (Control(4, NOW - 1, "retry", {"issue": 12}),)}))
-    fresh = note(it, asked)
+    move = heard(it, asked, decide(it, KIND, asked).value)
+    fresh = move.note
     assert (fresh["counters"], fresh["attempts"], fresh["offset"], fresh["control"]) == ({}, 0, 3, 4)
     again = ticket("DEFERRED", control=4)
     assert said(again, asked) == "waits"
+
+
+@pytest.mark.parametrize("state", ["DEFERRED", "BLOCKED", "ATTEMPTING", "REVIEWING"])
+def test_no_clock_says_whether_a_command_is_new(state: str) -> None:
+    """The wall clock was set back by an hour: what was said before it is not heard again, what is said now is."""
+    verb = "retry" if state in ("DEFERRED", "BLOCKED") else "cancel"
+    parked = replace(PARKED, labels=(*PARKED.labels, "harness:deferred", "harness:needs-you"))
+    old = world(**{"issue/12": parked, "controls": (Control(4, NOW + 3600, verb, {"issue": 12}),)})
+    assert said(ticket(state, control=4), seen(old)) != said(ticket(state, control=3), seen(old))
+    late = world(**{"issue/12": parked, "controls": (Control(5, NOW - 3600, verb, {"issue": 12}),)})
+    assert said(ticket(state, control=4), seen(late)) == said(ticket(state, control=3), seen(old))
+
+
+def test_what_was_asked_while_it_was_worked_on_is_over_when_it_is_given_up() -> None:
+    it = ticket("ATTEMPTING", attempts=3, counters={"agent": 3}, failure="agent_failed")
+    facts = seen(free(controls=(Control(4, NOW, "retry", {"issue": 12}),)))
+    move = heard(it, facts, decide(it, KIND, facts).value)
+    assert (move.event, move.note["control"]) == ("given_up", 4)
 
 
 # ---------------------------------------------------------------- gone

@@ -84,6 +84,7 @@ class Attempt:
     audit: str = ""
     files: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    control: int = 0
     review: bool = False
 
 

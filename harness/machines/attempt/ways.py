@@ -27,7 +27,7 @@ from harness.failures import Failure, explain
 from harness.machines.attempt import running
 from harness.machines.attempt.states import Attempt, E, S, harvest_name, job_names, worker_name
 from harness.machines.gates import prepared
-from harness.machines.kind import Peer, Seen, Watch, known, ok, wait
+from harness.machines.kind import Peer, Seen, Watch, asked, known, ok, wait
 from harness.policy import Policy
 
 EARLY = (S.PREPARING, S.STARTING, S.RUNNING)
@@ -59,8 +59,7 @@ def alarm(item: Item[Attempt], seen: Seen) -> Move | None:
             f"{item.data.ticket} is {ticket.state}",
             note | {"detail": f"the ticket is {ticket.state}"},
         )
-    controls = seen["controls"]
-    if known(controls) and any(c.verb == "stop-workers" and c.at >= item.changed_at - 60 for c in controls):
+    if asked(seen, item.data, "stop-workers"):
         note["failure"] = str(Failure.INFRA_KILLED)
         return Move(E.STOP, "a person stopped the workers", note | {"detail": "stopped by a person"})
     return None

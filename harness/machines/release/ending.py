@@ -24,7 +24,7 @@ from harness.effects import (
 )
 from harness.failures import Failure, explain
 from harness.machines.attempt.states import Attempt
-from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
+from harness.machines.kind import Peer, Seen, Watch, asked, known, ok, stay, wait
 from harness.machines.release.settle import ACTIVE, landed_in, not_in
 from harness.machines.release.states import E, Release, S
 from harness.policy import Policy
@@ -173,20 +173,18 @@ def begin_needs_person(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
     d = item.data
     if not d.pull:
         return ()
-    return (Comment(d.pull, f"release-{item.entry}", texts.needs_person(d.version, d.failure, d.detail)),)
+    return (Comment(d.pull, f"release-{int(seen.now)}", texts.needs_person(d.version, d.failure, d.detail)),)
 
 
 def watch_needs_person(item: Item[Release], seen: Seen) -> Watch:
     """Acted: a new commit on either branch, or `harness release cut`. Once the release is merged it can only
     be mended on the base, so the commit that is to be tagged is then the base's tip."""
     d = item.data
-    refs, controls = seen["refs"], seen["controls"]
+    refs = seen["refs"]
     mended = {}
     if d.merge_sha and known(refs):
         mended = {"merge_sha": refs.get(f"refs/heads/{d.base}", "") or d.merge_sha}
-    if known(controls) and any(
-        c.verb in ("release-cut", "release-retry") and c.at >= item.entered_at for c in controls
-    ):
+    if asked(seen, d, "release-cut", "release-retry"):
         return ok(E.PERSON_ACTED, "by command", gate="", merge={}, **mended)
     if known(refs):
         now = (refs.get(f"refs/heads/{d.branch}", "") or d.tip, refs.get(f"refs/heads/{d.base}", ""))
@@ -207,16 +205,12 @@ def alarms(item: Item[Release], policy: Policy) -> tuple[str, ...]:
 
 
 def alarm(item: Item[Release], seen: Seen) -> Move | None:
-    controls = seen["controls"]
-    if known(controls) and item.state not in (S.TAGGING, S.PUBLISHING):
-        for c in controls:
-            if (
-                c.verb == "release-abandon"
-                and c.at >= item.entered_at - 1
-                and c.args.get("version") in (None, item.data.version)
-            ):
-                return Move(E.ABANDONED, "by a person")
-    return None
+    if item.state in (S.TAGGING, S.PUBLISHING):
+        return None
+    meant = (
+        c.args.get("version") in (None, item.data.version) for c in asked(seen, item.data, "release-abandon")
+    )
+    return Move(E.ABANDONED, "by a person") if any(meant) else None
 
 
 def fails(item: Item[Release], seen: Seen, err: Err) -> Move:

@@ -6,7 +6,7 @@ from harness.core.item import Item
 from harness.core.journal import digest
 from harness.core.result import Pass
 from harness.effects import EditPull, OpenPull
-from harness.machines.kind import Peer, Seen, Watch, known, ok, stay, wait
+from harness.machines.kind import Peer, Seen, Watch, asked, known, ok, stay, wait
 from harness.machines.release.settle import landed_in, not_in, settled
 from harness.machines.release.states import E, Release
 from harness.policy import Policy
@@ -51,5 +51,4 @@ def watch(item: Item[Release], seen: Seen) -> Watch:
 
 
 def _cut(item: Item[Release], seen: Seen) -> bool:
-    controls = seen["controls"]
-    return known(controls) and any(c.verb == "release-cut" and c.at >= item.entered_at for c in controls)
+    return bool(asked(seen, item.data, "release-cut"))

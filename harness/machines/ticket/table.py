@@ -7,7 +7,7 @@ from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Gone
 from harness.failures import After, Failure, explain, rule
-from harness.machines.kind import Kind, Seen, known
+from harness.machines.kind import Kind, Seen, asked, known
 from harness.machines.ticket import attempting, claiming, landing, waiting
 from harness.machines.ticket.attempting import charge
 from harness.machines.ticket.states import CANCELLED, E, S, Ticket, fold, rest
@@ -81,11 +81,9 @@ def alarm(item: Item[Ticket], seen: Seen) -> Move | None:
     """Gone: closed, deleted, moved, or our label taken off by a person; or cancelled by command."""
     if item.state == S.LANDED:
         return None
-    issue, controls = seen[f"issue/{item.data.issue}"], seen["controls"]
-    if known(controls):
-        for c in controls:
-            if c.verb == "cancel" and c.args.get("issue") == item.data.issue and c.at >= item.entered_at - 1:
-                return Move(E.GONE, CANCELLED, {"failure": str(Failure.GONE), "detail": CANCELLED})
+    issue = seen[f"issue/{item.data.issue}"]
+    if any(c.args.get("issue") == item.data.issue for c in asked(seen, item.data, "cancel")):
+        return Move(E.GONE, CANCELLED, {"failure": str(Failure.GONE), "detail": CANCELLED})
     if not known(issue):
         return None
     why = ""

@@ -13,17 +13,23 @@ from harness.core.result import Pass
 from harness.domain import Absent, Gone, Reply
 from harness.effects import Comment, DeleteBranch, EditPull, Effect, EndGate, Label
 from harness.failures import Failure
-from harness.machines.kind import Seen, Watch, known, ok, wait
+from harness.machines.kind import Seen, Watch, asked, known, ok, wait
 from harness.machines.ticket.attempting import charge
 from harness.machines.ticket.states import CANCELLED, E, Ticket, branch
 from harness.policy import Policy
 from harness.texts import issues as texts
 
 
+def asked_as(d: Ticket) -> str:
+    """The name in the question's mark. Its second tells it from every other question of the issue, also from
+    those of an earlier ticket: an old question, and the answer below it, must never be taken for this one's."""
+    return f"question-{int(d.asked_at)}"
+
+
 def begin_waiting(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
     return (
-        Comment(d.issue, f"question-{item.entry}", texts.question(d.question)),
+        Comment(d.issue, asked_as(d), texts.question(d.question)),
         Label(d.issue, add=(p.label("needs-you"),), remove=(p.label("working"),)),
     )
 
@@ -32,7 +38,7 @@ def watch_waiting(item: Item[Ticket], seen: Seen) -> Watch:
     replies = seen[f"replies/{item.data.issue}"]
     if not known(replies):
         return wait("reading the answers", replies)
-    asked = next((r.id for r in replies if r.ours and r.name == f"question-{item.entry}"), None)
+    asked = next((r.id for r in replies if r.ours and r.name == asked_as(item.data)), None)
     if asked is None:
         return wait("the question is not visible yet")
     for reply in sorted(replies, key=lambda r: r.id):
@@ -127,7 +133,7 @@ def begin_deferred(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
 def begin_blocked(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
     return (
-        Comment(d.issue, f"blocked-{item.entry}", texts.blocked(d.failure, d.detail, d.issue, d.audits)),
+        Comment(d.issue, f"blocked-{int(seen.now)}", texts.blocked(d.failure, d.detail, d.issue, d.audits)),
         Comment(d.issue, "status", texts.deferred(d.failure, d.detail, p.label(), d.audits)),
         Label(d.issue, add=(p.label("needs-you"),), remove=(p.label("working"), p.label("review"))),
     )
@@ -135,15 +141,11 @@ def begin_blocked(item: Item[Ticket], seen: Seen) -> tuple[Effect, ...]:
 
 def watch_ended(item: Item[Ticket], seen: Seen) -> Watch:
     """DEFERRED and BLOCKED: only a person brings a ticket back, by the command or by taking our label off."""
-    controls, candidate = seen["controls"], seen[f"issue/{item.data.issue}"]
-    d = item.data
+    d, candidate = item.data, seen[f"issue/{item.data.issue}"]
     fresh: dict[str, Any] = {"counters": {}, "not_before": 0.0, "failure": "", "attempts": 0}
     fresh["offset"] = d.offset + d.attempts
-    if known(controls):
-        for c in controls:
-            asked = c.verb == "retry" and c.args.get("issue") == item.data.issue
-            if asked and c.id > item.data.control and c.at >= item.entered_at:
-                return ok(E.PERSON_RETRIES, "a person asked for another try", control=c.id, **fresh)
+    if any(c.args.get("issue") == d.issue for c in asked(seen, d, "retry")):
+        return ok(E.PERSON_RETRIES, "a person asked for another try", **fresh)
     if known(candidate) and not isinstance(candidate, Gone | Absent):
         p = seen.policy
         ours = p.label("deferred" if item.state == "DEFERRED" else "needs-you")
