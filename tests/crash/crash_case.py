@@ -254,9 +254,7 @@ class Case:
         self.forge = fork(serve, self.folder / "forge.log")
         os.close(into)
         self.url = _hear(out)
-        config = config_of(self.route, self.folder, self.url)
-        if self.image:
-            config["containers"] |= {"runtime": "docker", "image": self.image}
+        config = config_of(self.route, self.folder, self.url, self.image)
         (self.folder / "harness.toml").write_text(tomli_w.dumps(config))
         self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.line.bind(str(self.folder / "call"))
