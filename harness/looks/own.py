@@ -31,6 +31,7 @@ class Own:
     items: Mapping[str, Item[Any]]
     signal: Callable[[], str] = lambda: ""
     limits: Callable[[], tuple[Limited, ...]] = tuple
+    in_force: tuple[Control, ...] = ()
 
     def kind(self, name: str) -> list[Item[Any]]:
         part = f"/{name}/"
@@ -53,7 +54,7 @@ class Own:
                 newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
                 return _peer(newest)
             case "controls":
-                return _in_force(tuple(self.world.store.controls()))
+                return self._commands()
             case "signal":
                 return self.signal()
             case "limits":
@@ -69,6 +70,13 @@ class Own:
                 news = self.world.bus.news() if self.world.bus else None
                 return news if news is not None else Unknown("no word from the director yet")
         return None
+
+    def _commands(self) -> tuple[Control, ...]:
+        """Only those that are new are read: each machine asks in each of its turns."""
+        new = self.world.store.controls(self.in_force[-1].id if self.in_force else 0)
+        if new:
+            self.in_force = _in_force((*self.in_force, *new))
+        return self.in_force
 
     def _slots(self) -> Slots:
         tickets = self.kind("ticket")
