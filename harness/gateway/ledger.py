@@ -103,7 +103,7 @@ class Ledger:
         with self.lock:
             refusal = self._over(attempt, day, cost)
             if refusal is not None:
-                self._capped[attempt] = (day, refusal)
+                self._note_capped(attempt, day, refusal)
                 return refusal
             self._capped.pop(attempt, None)
             key = str(self._next)
@@ -117,13 +117,19 @@ class Ledger:
             attempt, day, cost = self._open[key]
             refusal = self._over(attempt, day, more)
             if refusal is not None:
-                self._capped[attempt] = (day, refusal)
+                self._note_capped(attempt, day, refusal)
                 return False
             grown = Cost(
                 cost.tokens_in + more.tokens_in, cost.tokens_out + more.tokens_out, cost.usd + more.usd
             )
             self._open[key] = (attempt, day, grown)
             return True
+
+    def _note_capped(self, attempt: str, day: str, refusal: Capped) -> None:
+        self._capped.pop(attempt, None)
+        self._capped[attempt] = (day, refusal)
+        while len(self._capped) > ATTEMPTS_KEPT:
+            self._capped.pop(next(iter(self._capped)))
 
     def settle(self, key: str, cost: Cost | None) -> None:
         """Replace a reservation by what the call came to; None when it came to nothing (it was refused)."""

@@ -34,6 +34,8 @@ T = TypeVar("T")
 ATTEMPTS_LIMIT = 1000
 CALL_S = 10.0
 CLOSE_GRACE_S = 2.0
+# For what waits for the disk or for a name. Without a number of ours it would follow the machine's cores.
+DISK_THREADS = 8
 _ATTEMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -113,6 +115,9 @@ class Gateway:
     async def _main(self, started: concurrent.futures.Future[None], people: Any) -> None:
         try:
             self._loop = asyncio.get_running_loop()
+            self._loop.set_default_executor(
+                concurrent.futures.ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="gateway-disk")
+            )
             self._stop = asyncio.Event()
             self._inside = self._routes()
             if people is not None:

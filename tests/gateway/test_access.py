@@ -21,6 +21,7 @@ from harness.core.result import Err
 from harness.failures import Failure
 from harness.gateway import wire
 from harness.gateway.client import BusClient
+from harness.gateway.server import DISK_THREADS
 from harness.gateway.settings import GatewayError, ModelSettings
 
 OTHER = "token-of-another-attempt-987654"
@@ -133,6 +134,28 @@ def test_what_is_shut_leaves_nothing_in_the_runtime_folder(place: Place) -> None
     gateway.shut("12.1")
     assert list(place.runtime.iterdir()) == []
     assert client(gateway.open("12.1", TOKEN, 1)).post("/git/bundle", content=b"x").status_code == 200
+
+
+def test_what_waits_for_the_disk_has_threads_of_a_known_number(place: Place) -> None:
+    """The default grows with the machine's cores: nobody could say what is too many."""
+    gateway = place.gateway()
+    folders = [gateway.open(f"{n}.1", TOKEN, 1) for n in range(3 * DISK_THREADS)]
+
+    def upload(folder: Path) -> None:
+        for n in range(5):
+            assert client(folder).post("/git/bundle", content=b"%d" % n * 1000).status_code == 200
+
+    before = set(threading.enumerate())
+    uploads = [threading.Thread(target=upload, args=(f,), name="upload") for f in folders]
+    for thread in uploads:
+        thread.start()
+    for thread in uploads:
+        thread.join(60)
+    names = [t.name for t in set(threading.enumerate()) - before]
+    assert 0 < len(names) <= DISK_THREADS
+    assert all(name.startswith("gateway-disk") for name in names), names
+    for folder in folders:
+        assert client(folder).post("/git/bundle", content=b"0").status_code == 200
 
 
 def test_the_oldest_bundles_go_first(place: Place) -> None:

@@ -193,6 +193,14 @@ def test_a_stream_is_read_however_it_is_cut() -> None:
         assert meter.usage == Usage(50, 0, 0, 12) and meter.events == 4
 
 
+def test_of_attempts_that_ran_into_a_cap_the_newest_are_known() -> None:
+    made = ledger(Clock(), Kept(), per_attempt_usd=1.0)
+    for n in range(ATTEMPTS_KEPT + 10):
+        assert isinstance(made.reserve(f"{n}.1", Cost(usd=2.0)), Capped)
+    assert made.capped("9.1") == "" and "$1.00" in made.capped("10.1")
+    assert "$1.00" in made.capped(f"{ATTEMPTS_KEPT + 9}.1")
+
+
 def test_a_line_without_an_end_is_let_go() -> None:
     meter = Meter()
     meter.feed(b"data: " + b"x" * (5 << 20))
