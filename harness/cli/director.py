@@ -33,7 +33,9 @@ def command(
     path = config_path(config)
     loaded = load_config(config)
     refuse_held(loaded.data_dir)
-    from harness.compose import director  # heavy: a second director is refused before it loads this
+    from harness.compose import director, heap  # heavy: a second director is refused before it loads this
+
+    heap.settle()
 
     running = director.start(loaded, dry=dry_run, report=_report, take_over=take_over)
     as_lines = loaded.log.format == "json" or (loaded.log.format == "auto" and not sys.stderr.isatty())
