@@ -12,7 +12,7 @@ from handlers import item as made
 from workshop import REPO, Workshop
 
 from harness.adapters.memory.repo import MemoryRepo
-from harness.compose.outages import KEY, Outages, lines
+from harness.compose.outages import HELD_KEY, KEY, Outages, lines
 from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
@@ -197,15 +197,17 @@ def test_a_silent_engine_is_told_before_its_deadline(w: Workshop) -> None:
 
 def test_outages_are_written_down_when_they_change(w: Workshop) -> None:
     found: dict[str, tuple[float, str]] = {}
-    outages = Outages(w.store, lambda: found)
+    held = ["base_red: main does not pass\nat all"]
+    outages = Outages(w.store, lambda: found, lambda: held[0])
     w.store.put(KEY, {"forge": {"since": 1.0, "why": "of an earlier director"}})
     outages.take(100.0)
-    assert w.store.get(KEY) == {}
-    found["runtime"] = (101.0, "nothing listens\nthere")
+    assert w.store.get(KEY) == {} and w.store.get(HELD_KEY) == "base_red: main does not pass"
+    found["runtime"], held[0] = (101.0, "nothing listens\nthere"), ""
     outages.take(100.5)
     assert w.store.get(KEY) == {}, "once a second"
     outages.take(101.5)
     told = w.store.get(KEY)
+    assert w.store.get(HELD_KEY) == ""
     assert lines(told, 131.0) == ["the container engine is out of reach for 30 s: nothing listens"]
     assert lines(None, 0.0) == []
 

@@ -112,9 +112,10 @@ def _head(d: Mapping[str, Any]) -> str:
     o = x["owner"]
     who = f"process {o.get('pid', '?')} on {o.get('host', '?')} since {o.get('since', '?')}"
     cooling = f", cooling down: {x['cooldown']}" if x["cooldown"] else ""
+    waits = f"\n  waits: {x['waits_for']}" if x["waits_for"] else ""
     return (
         paint(f"{d['repo']}: the director runs, {x['state']} for {age(x['age_s'])}{cooling}", "green")
-        + f"\n  epoch {x['epoch']}, {who}"
+        + f"\n  epoch {x['epoch']}, {who}{waits}"
     )
 
 

@@ -29,7 +29,7 @@ from harness.compose.epoch import Succession, take_epoch
 from harness.compose.errors import StartError
 from harness.compose.fitness import refuse_unfit
 from harness.compose.force import InForce
-from harness.compose.outages import Outages
+from harness.compose.outages import PLANS, Outages
 from harness.compose.parts import (
     agent_brief,
     audits_dir,
@@ -239,7 +239,12 @@ def _loop(
     )
     looks = Looks(world, own, pools.start, lambda head: rhythm(head, force.policy), wake.set)
     ticker = Ticker(world, looks, Performer(pools, wake.set), perform, world.policy, boundary)
-    outages = Outages(world.store, looks.outages)
+
+    def held() -> str:
+        item = items.get(running.machine)
+        return ticker.waiting.get(item.id, "") if item is not None and item.state in PLANS else ""
+
+    outages = Outages(world.store, looks.outages, held)
 
     def after(loop: Loop) -> None:
         feed([i for k, i in loop.items.items() if "/attempt/" in k], world)

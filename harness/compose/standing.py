@@ -146,6 +146,7 @@ def _director(s: Standing) -> dict[str, Any]:
         "running": running,
         "owner": dict(owner_of(s.data / "lock")) if running else {},
         "cooldown": cooling,
+        "waits_for": str(s.own.world.store.get(outages.HELD_KEY) or "") if running else "",
         **known,
     }
 

@@ -149,3 +149,21 @@ def test_a_signal_ends_it_within_ten_seconds(night):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=10) == 0
     assert working(demo) == [f"{issue}.1"]
+
+
+def test_what_keeps_a_release_from_being_planned_is_told(copy: Demo, forge: Any) -> None:
+    """Dependencies cannot be made ready: nothing is begun, and whoever asks learns why."""
+    copy.change(prepare={"commands": ["echo no such package; exit 1"]})
+    open_issue(copy, forge.url, "One more thing")
+    process = start("director", "--config", copy.config, cwd=copy.folder)
+    try:
+        held = until(lambda: status(copy)["director"]["waits_for"].startswith("base_red: "), "a reason")
+        assert held and process.poll() is None
+        text = run("status", "--config", copy.config, cwd=copy.folder).out
+        assert re.search(r"\n  waits: base_red: .*tried \d+ times, again within \d+ s\n", text)
+    finally:
+        run("stop", "--config", copy.config, cwd=copy.folder)
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert status(copy)["director"]["waits_for"] == ""
