@@ -18,4 +18,5 @@ def settle() -> bool:
     tell = getattr(ctypes.CDLL(None), "mallopt", None)
     if tell is None:
         return False
-    return all([tell(name, value) == 1 for name, value in _SETTINGS])
+    told = [tell(name, value) == 1 for name, value in _SETTINGS]
+    return all(told)
