@@ -24,6 +24,7 @@ PORTS: Mapping[str, int] = {"forge": 2, "git": 2, "runtime": 4, "local": 2, "bus
 QUEUE_LIMIT = 200
 IDLE_WAIT_S = 0.5
 JUMP_S = 5.0
+STRUCK_S = 1.0  # how long a machine rests after its first exception; twice as long after each further one
 UNWRITTEN = frozenset({Failure.DISK_FULL, Failure.INFRA_ENGINE})
 
 
@@ -159,6 +160,7 @@ class Loop:
     after: Callable[[Loop], None] = lambda loop: None
     report: Callable[[str, Item[Any], str], None] = lambda what, item, text: None
     strikes: dict[str, int] = field(default_factory=dict)
+    resting: dict[str, float] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     trouble: str = ""
     slowest_s: float = 0.0
@@ -199,6 +201,8 @@ class Loop:
         """One pass over all live machines; answers whether anything moved."""
         moved = False
         for name in self.live():
+            if self.resting.get(name, 0.0) > self.ticker.world.clock.monotonic():
+                continue
             item = self.items[name]
             began = time.perf_counter()
             new = self._tick(item)
@@ -227,6 +231,7 @@ class Loop:
             self.trouble = "" if new is not item else self.trouble
             if new is not item:
                 self.strikes.pop(item.id, None)
+                self.resting.pop(item.id, None)
             return new
         except Fenced:
             raise
@@ -240,13 +245,16 @@ class Loop:
             return self._strike(item, e)
 
     def _strike(self, item: Item[Any], error: Exception) -> Item[Any]:
+        """A machine that raised is given time, ever more of it: what is wrong with it may pass."""
         text = "".join(traceback.format_exception(error, limit=-8))
         n = self.strikes[item.id] = self.strikes.get(item.id, 0) + 1
+        self.resting[item.id] = self.ticker.world.clock.monotonic() + STRUCK_S * 2 ** min(n - 1, 5)
         self.report(item.id, item, f"exception {n}: {text}")
         try:
             item = self.ticker.note_exception(item, f"{type(error).__name__}: {error}\n{text}")
             if n >= self.ticker.policy().quarantine_after:
                 self.strikes.pop(item.id, None)
+                self.resting.pop(item.id, None)
                 return self.ticker.quarantine(item, f"{type(error).__name__}: {error}")
         except Fenced:
             raise

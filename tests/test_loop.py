@@ -55,10 +55,10 @@ def night(w: Workshop) -> tuple[Loop, Bench, Poisoned]:
     return loop, b, looks
 
 
-def passes(loop: Loop, w: Workshop, times: int) -> None:
+def passes(loop: Loop, w: Workshop, times: int, every_s: float = 20.0) -> None:
     for _ in range(times):
         loop.turn()
-        w.clock.at += 0.01
+        w.clock.at += every_s
 
 
 ONE, TWO = f"{REPO}/ticket/1", f"{REPO}/ticket/2"
@@ -81,6 +81,17 @@ def test_an_exception_is_a_record_and_the_others_go_on(w: Workshop) -> None:
     assert loop.items[TWO].open_intent is None
     assert "ValueError: a record that nobody can read" in told[0]
     assert "see" in w.store.read(ONE)[-1].body["detail"]
+
+
+def test_a_machine_that_raised_is_given_time_and_ever_more_of_it(w: Workshop) -> None:
+    loop, _, looks = night(w)
+    looks.bad = ONE
+    passes(loop, w, 400, every_s=0.01)
+    assert exceptions(w, ONE) == 3, "at once, after one second, and after two more"
+    assert loop.items[TWO].open_intent is None
+    looks.bad = ""
+    passes(loop, w, 4)
+    assert loop.items[ONE].open_intent is None and loop.resting == {}
 
 
 def test_after_five_in_a_row_it_is_quarantined_and_stays_so(w: Workshop) -> None:
