@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -153,9 +154,12 @@ def run(a: argparse.Namespace) -> bool:
         image=a.docker,
         earlier=earlier,
     )
-    sweep.run(wanted, a.who)
-    if not bad:
-        shutil.rmtree(root)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        sweep.run(wanted, a.who)
+    finally:
+        if not bad:
+            shutil.rmtree(root)
     say(f"{len(bad)} worlds differ" if bad else "every world is that of a run without a crash")
     return not bad
 

@@ -173,6 +173,7 @@ def fork(do: Callable[[], int], out: Path | None = None) -> int:
         return pid
     code = 70
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if out is not None:
             fd = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             os.dup2(fd, 1)
@@ -254,7 +255,9 @@ class Case:
         self.forge = fork(serve, self.folder / "forge.log")
         os.close(into)
         self.url = _hear(out)
-        config = config_of(self.route, self.folder, self.url, self.image)
+        config = config_of(
+            self.route, self.folder, self.url, self.image, self.who == "director" and not self.image
+        )
         (self.folder / "harness.toml").write_text(tomli_w.dumps(config))
         self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.line.bind(str(self.folder / "call"))

@@ -26,7 +26,9 @@ IDLE_EVENTS = frozenset({"mentioned", "subscribed"})
 def facts(folder: Path, runtime: str) -> Counter[str]:
     """Of a world whose director and forge have ended."""
     repo = dump(folder / "forge", times=False)["repos"][REPO]
-    return Counter(_forge(repo) + _tree(folder, repo) + _left(folder, runtime) + _journals(folder))
+    return Counter(
+        _forge(repo) + _tree(folder, repo) + _left(folder, runtime) + _journals(folder) + _agents(folder)
+    )
 
 
 def _forge(repo: dict[str, Any]) -> list[str]:
@@ -78,6 +80,12 @@ def _tree(folder: Path, repo: dict[str, Any]) -> list[str]:
             found.append(f"main is at {tag}")
     subjects = git(bare, "log", "--format=%s (%an)", "refs/heads/main").splitlines()
     return found + [f"commit in main: {text(s)}" for s in subjects]
+
+
+def _agents(folder: Path) -> list[str]:
+    """Each time that an agent ran, where that was counted."""
+    counted = sorted((folder / "marks").glob("ran-*"))
+    return [f"the agent of issue {p.name.partition('-')[2]} ran" for p in counted for _ in p.read_text()]
 
 
 def _left(folder: Path, runtime: str) -> list[str]:

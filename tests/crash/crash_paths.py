@@ -152,6 +152,7 @@ def builds_an_image(scene: Scene) -> None:
 
 WAIT = "while [ ! -e MARKS/go ]; do sleep 0.2; done"
 ONE = "echo one >one.txt"
+COUNT = "echo >>MARKS/ran-$HARNESS_ISSUE"
 ROUTES: tuple[Route, ...] = (
     Route("happy", "one issue, released", ("Add one.txt",), ONE),
     Route(
@@ -198,8 +199,10 @@ ROUTES: tuple[Route, ...] = (
 BY_NAME: Mapping[str, Route] = {p.name: p for p in ROUTES}
 
 
-def config_of(route: Route, folder: Path, url: str, image: str = "") -> dict[str, Any]:
-    """A quick configuration: nothing of ours is spaced, looks are frequent. With an `image`, in containers."""
+def config_of(route: Route, folder: Path, url: str, image: str = "", count: bool = False) -> dict[str, Any]:
+    """A quick configuration: nothing of ours is spaced, looks are frequent. With an `image`, in containers. To
+    `count` each time that the agent runs is written down in `marks`."""
+    agent = f"{COUNT}; {route.agent}" if count else route.agent
     marks = "$HOME" if image else str(folder / "marks")
     where = {"runtime": "docker", "image": image} if image else {"runtime": "process", "image": "warm"}
     quick: dict[str, dict[str, Any]] = {
@@ -208,7 +211,7 @@ def config_of(route: Route, folder: Path, url: str, image: str = "") -> dict[str
         "containers": {**where, "memory": "512MiB", "cpus": 1.0},
         "agent": {
             "kind": "command",
-            "command": ["sh", "-c", route.agent.replace("MARKS", marks).replace("$", "$$")],
+            "command": ["sh", "-c", agent.replace("MARKS", marks).replace("$", "$$")],
         },
         "release": {"merge": "auto"},
         "validation": {"commands": ["sh check.sh"]},

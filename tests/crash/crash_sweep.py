@@ -32,6 +32,8 @@ from crash_case import (
     run_case,
 )
 from crash_paths import Route
+from crash_tree import adopt_orphans, end_all
+from demo_world import sweep
 
 Mode = tuple[str, Kills]
 QUIET: Mode = ("calm", CALM)
@@ -98,12 +100,26 @@ class Sweep:
     def run(self, wanted: Mapping[Route, Sequence[Mode]], who: str = "director") -> list[Swept]:
         """All modes of all paths, the paths in turn, so that one that is cut short has seen of each. A path's runs
         of mode cover end with the first that came upon no place to die at. What `earlier` outcomes died at stays
-        covered."""
+        covered. However it ends, no process is left of it, and no world but those that differ."""
+        adopt_orphans()
+        try:
+            return self._run(wanted, who)
+        finally:
+            end_all()
+            for case, _ in self.running.values():
+                sweep(case.folder, case.runtime)
+                shutil.rmtree(case.folder, ignore_errors=True)
+            self.running.clear()
+
+    def _run(self, wanted: Mapping[Route, Sequence[Mode]], who: str) -> list[Swept]:
         swept = [Swept(r) for r in wanted]
         for s in swept:
             make_seed(self.root / "seeds" / s.route.name, s.route)
-            died = {place_of(k) for d in self.earlier if d["route"] == s.route.name for k in d["kills"]}
+            earlier = [d for d in self.earlier if d["route"] == s.route.name]
+            died = {place_of(k) for d in earlier for k in d["kills"]}
             covered_file(self.root, s.route).write_text("".join(f"{p}\n" for p in sorted(died)))
+            calm = [d for d in earlier if d["mode"] == "calm"]
+            s.calm = dict(calm[-1]) if len(calm) >= self.calm_runs else {}
         self._warm(swept[0], who)
         self._calm(swept, who)
         fit = [s for s in swept if not s.unfit]
@@ -141,7 +157,8 @@ class Sweep:
 
     def _calm(self, swept: list[Swept], who: str) -> None:
         """The worlds without a crash: a path that has none, or two that differ, is not swept."""
-        cases = [(self._case(s.route, who, QUIET), s) for s in swept for _ in range(self.calm_runs)][1:]
+        new = [s for s in swept if not s.calm or s is swept[0]]
+        cases = [(self._case(s.route, who, QUIET), s) for s in new for _ in range(self.calm_runs)][1:]
         while cases or self.running:
             while cases and len(self.running) < self.at_once:
                 self._start(*cases.pop(0))
@@ -172,6 +189,8 @@ class Sweep:
     def _end(self) -> tuple[Case, Swept, dict[str, Any]]:
         """Wait for any one; its document, with what differs from the calm world."""
         pid, status, used = os.wait3(0)
+        while pid not in self.running:  # an orphan of one of them
+            pid, status, used = os.wait3(0)
         case, swept = self.running.pop(pid)
         answer = self._answer(case)
         if status or not answer.is_file():
@@ -188,4 +207,4 @@ class Sweep:
 
 def new_root() -> Path:
     """A short path: there are sockets below it."""
-    return Path(tempfile.mkdtemp(prefix="crash-", dir="/tmp"))
+    return Path(tempfile.mkdtemp(prefix="crash-"))

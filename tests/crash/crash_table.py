@@ -63,8 +63,9 @@ A run is a world of its own: the embedded forge over HTTP, real git, SQLite and 
 as processes. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
 right before or after an effect (after: before its outcome is appended). Another one is then started on the same
 folder. At the end the world is compared with that of a run without a crash: issues, labels, comments, pulls, reviews,
-statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended, and
-what is left over of containers, processes, clones, sockets, locks and open intents. A *duplicate* is something that is
+statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended,
+what is left over of containers, processes, clones, sockets, locks and open intents, and (where the worker and what it
+runs are not killed, and are processes) how often each agent ran. A *duplicate* is something that is
 there once more than without a crash, a *loss* something that is there once less; what is there but differs counts as
 both.
 
@@ -97,8 +98,9 @@ def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
             f"\n## The {who} dies{IN[runtime]}\n",
             f"{len(crashed)} runs ({', '.join(modes)}), {len(kills)} kills, "
             f"{sum(len(_died(by_path[n])) for n in names)} places of paths died at, "
-            f"{sum(d['cpu_s'] for d in documents):.0f} s of processor time (without the workers' own). All paths: "
-            f"`{command}`.\n",
+            f"{sum(d['cpu_s'] for d in documents):.0f} s of processor time (without the workers' own). In "
+            f"{sum(map(_counted, crashed))} of the runs it was counted, and compared, how often each agent ran. All "
+            f"paths: `{command}`.\n",
             rows(head, lines),
             "Kills by kind of boundary:\n",
             rows(("path", *KINDS), [(n, *_kinds(by_path[n])) for n in names]),
@@ -107,6 +109,10 @@ def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
             _bad(crashed),
         )
     )
+
+
+def _counted(document: Document) -> bool:
+    return any(fact.startswith("the agent of issue ") for fact in document["facts"])
 
 
 def _calm(documents: Sequence[Document]) -> set[str]:

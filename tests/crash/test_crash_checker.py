@@ -139,7 +139,7 @@ def test_a_difference_and_a_run_without_an_end_are_in_the_table() -> None:
     run = {
         "route": "happy", "who": "director", "runtime": "process", "mode": "cover 1", "kills": [here],
         "lives": [[here], ["before Tag of release 0.1.0 TAGGING Tag"]], "duplicates": ["comment x"],
-        "losses": ["tag y", "tag z"], "trouble": "no end within 1 s:\nmore", "cpu_s": 1.0,
+        "losses": ["tag y", "tag z"], "trouble": "no end within 1 s:\nmore", "cpu_s": 1.0, "facts": {},
     }  # fmt: skip
     calm = {
         **run,

@@ -7,6 +7,8 @@ and nothing lost. All of it is `scripts/crash-matrix.py`.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 from crash_table import table
+from demo_world import wait_for
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 600
@@ -61,3 +64,37 @@ def test_the_table_counts_what_was_written_down(swept: Documents) -> None:
 
 def test_the_worlds_are_removed_in_the_end(swept: Documents) -> None:
     assert [d["folder"] for d in swept if Path(d["folder"]).exists()] == []
+
+
+@pytest.mark.timeout(WITHIN_S)
+def test_a_sweep_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No process of it, not even those that left their starters, and no folder."""
+    command = [sys.executable, str(ROOT / "scripts" / "crash-matrix.py"), "--no-table", "--path", "happy"]
+    mark = f"CRASH_SWEEP={tmp_path}"
+    process = subprocess.Popen(
+        [*command, "--log", str(tmp_path / "log.jsonl")], cwd=ROOT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(tmp_path), "CRASH_SWEEP": str(tmp_path)},
+    )  # fmt: skip
+    try:
+        begun = "crash-*/*/data/attempts/1.1/audit/journal.jsonl"
+        wait_for(lambda: list(tmp_path.glob(begun)), WITHIN_S / 2, "a worker")
+        assert len(_marked(mark)) >= 4, "the sweep, a run, its forge and its director at least"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(WITHIN_S / 4)
+    assert code == 143
+    assert _marked(mark) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def _marked(mark: str) -> list[int]:
+    """Processes that were begun with it, also by fork."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
