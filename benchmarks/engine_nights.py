@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -35,13 +36,13 @@ def main() -> int:
         stage = Stage(Path(folder))
         try:
             for trouble in asked.troubles:
-                night = engine_nights.night(stage, engine, asked.image, trouble)
+                began = time.monotonic()
                 try:
-                    engine_nights.check(night)
+                    engine_nights.check(engine_nights.night(stage, engine, asked.image, trouble))
                     verdict = "holds"
                 except AssertionError as e:
                     failed, verdict = failed + 1, f"DOES NOT HOLD: {e}"
-                print(f"{trouble:8} {night.seconds:6.1f} s  {verdict}", flush=True)
+                print(f"{trouble:8} {time.monotonic() - began:6.1f} s  {verdict}", flush=True)
         finally:
             stage.close()
     return 1 if failed else 0

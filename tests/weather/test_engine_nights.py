@@ -16,7 +16,6 @@ IMAGE = "harness-worker:weather"
 
 @pytest.mark.docker
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.timeout(600)
 def test_an_engine_that_restarts_costs_nobody_anything(tmp_path: Path) -> None:
     missing = reason_missing()
