@@ -4,8 +4,8 @@
 
 A share of the tasks goes wrong in one of a dozen ways (`tests/support/soak_tasks.py`), the same share of the
 forge's writes fails before or after it was done, workers and directors are killed. The one rule: a director is
-only started, killed and waited for; what came of it is read from the world (`tests/support/remains.py`).
-Exit code 1 where something was left behind, done twice, lost, or grew.
+only started, killed and waited for; what came of it is read from the world (`soak_orphans.py`, `soak_life.py`,
+`tests/support/remains.py`). Exit code 1 where something was left behind, done twice, lost, or grew.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import os
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +30,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import remains  # noqa: E402
+import soak_orphans  # noqa: E402
 from demo_world import Finished, Stage, Started, docker, journals  # noqa: E402
 from director_world import World  # noqa: E402
+from soak_life import Life, grown, growth  # noqa: E402
 from soak_tasks import CHECK, LANDS, Task, forge_faults, play, tasks  # noqa: E402
 
 SETTLED = frozenset({"LANDED", "RELEASED", "DEFERRED", "BLOCKED"})
@@ -43,40 +44,8 @@ PROJECT = {".harness.toml": f"[validation]\ncommands = [{json.dumps(CHECK)}]\n"}
 FORGE: dict[str, Any] = {"secondary_penalty_s": 1.0, "primary_limit": 1_000_000}
 LOOK_S = 0.2
 SAMPLE_S = 1.0
-KILLS_WITHIN = 0.4  # the last director lives through the rest of the tasks, and is the one that is measured
-GROWTH = 1.05
-MEASURED_S = 300.0  # a shorter life is mostly its start, in which everything is loaded
+KILLS_WITHIN = 0.2  # the last director lives through the rest of the tasks, and is the one that is measured
 STALL_S = 600.0
-
-
-@dataclass
-class Sampled:
-    """What one director used, once a second: (seconds, RSS in KiB, threads, descriptors)."""
-
-    pid: int
-    rows: list[tuple[float, int, int, int]] = field(default_factory=list)
-
-    def look(self, at: float) -> None:
-        with contextlib.suppress(OSError, KeyError, ValueError):
-            text = Path(f"/proc/{self.pid}/status").read_text()
-            status = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
-            open_files = len(os.listdir(f"/proc/{self.pid}/fd"))
-            self.rows.append((at, int(status["VmRSS"].split()[0]), int(status["Threads"]), open_files))
-
-    def growth(self) -> dict[str, Any]:
-        """Medians of the first and of the last third of a life, and how they compare."""
-        third = len(self.rows) // 3
-        if not third:
-            return {}
-        found: dict[str, Any] = {"seconds": round(self.rows[-1][0] - self.rows[0][0], 1)}
-        for column, name in ((1, "rss_kib"), (2, "threads"), (3, "descriptors")):
-            early, late = (
-                statistics.median(row[column] for row in rows)
-                for rows in (self.rows[:third], self.rows[-third:])
-            )
-            peak = max(row[column] for row in self.rows)
-            found[name] = {"early": early, "late": late, "ratio": round(late / early, 3), "peak": peak}
-        return found
 
 
 @dataclass
@@ -97,8 +66,7 @@ class Soak:
     states: dict[int, str] = field(default_factory=dict)
     read: int = 0
     victims: set[str] = field(default_factory=set)
-    lives: list[Sampled] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def say(self, text: str) -> None:
@@ -108,7 +76,8 @@ class Soak:
         return {
             "director": {"max_workers": self.workers, "interval_seconds": 1.0},
             "timeouts": {"idle_seconds": 15, "stop_grace_seconds": 1},
-            "release": {"batch_size": max(self.count // 5, 4)},
+            # Large enough that the lane of a release is not often waited for.
+            "release": {"batch_size": max(self.count // 4, 4)},
             "validation": {"commands": [CHECK]},
             "retry": {"initial_seconds": 0.2, "max_seconds": 2.0, "jitter": 0.2},
             "log": {"format": "json"},
@@ -153,7 +122,7 @@ class Soak:
     def _start(self, world: World) -> Started:
         self.read = 0
         started = world.start("director", "--until-idle", "--json")
-        self.lives.append(Sampled(started.process.pid))
+        self.lives.append(Life(started.process.pid))
         return started
 
     def _until(self, world: World, started: Started, done: Any) -> bool:
@@ -161,9 +130,10 @@ class Soak:
         moved, before, sampled, said = time.monotonic(), 0, 0.0, 0.0
         while started.process.poll() is None:
             now = time.monotonic()
+            settled = len(self.settled())
             if now - sampled >= SAMPLE_S:
                 sampled = now
-                self.lives[-1].look(now - self.began)
+                self.lives[-1].look(now - self.began, settled, name_files=settled == self.count)
             self._hear(started)
             self._murder(world)
             if done():
@@ -172,7 +142,7 @@ class Soak:
                 moved, before = now, self.read
             if now - said >= 30:
                 said = now
-                self.say(f"{len(self.settled())} of {self.count} settled, {self.lives[-1].rows[-1:]}")
+                self.say(f"{settled} of {self.count} settled, {self.lives[-1].looks[-1:]}")
             if now - moved > STALL_S or now - self.began > self.within_s:
                 started.kill()
                 raise SystemExit(f"soak: stuck; {self._open()}\n{started.told()[-3000:]}")
@@ -216,14 +186,15 @@ class Soak:
         before = _writes(world)
         calm = world.run("director", "--until-idle", "--json")
         given_up = [t.number for t in self.chosen if t.end != LANDS]
-        growth = self.lives[-1].growth()
+        looks = self.lives[-1].looks
+        (self.folder / "looks.json").write_text(json.dumps([asdict(x) for x in looks]))
+        life = growth(looks, self.count)
+        orphans = self._orphans(given_up, life)
         problems = {
-            "left_behind": remains.behind(self.folder, self.runtime, given_up),
+            "left_behind": [line for lines in orphans.values() for line in lines],
             "twice": remains.twice(self.folder),
             "lost": remains.lost(self.folder, self.chosen),
-            "grown": [f"{k} {v}" for k, v in growth.items() if k != "seconds" and v["ratio"] >= GROWTH]
-            if growth.get("seconds", 0.0) >= MEASURED_S
-            else [],
+            "grown": grown(life),
             "exit": [f"code {x.code}: {x.told[-500:]}" for x in (last, calm) if x.code],
             "written_when_idle": _writes(world)[len(before) :],
         }
@@ -233,9 +204,18 @@ class Soak:
             "faults": self.faults, "forge_rate": self.forge_faults, "seed": self.seed,
             "seconds": round(time.monotonic() - self.began, 1),
             "wrong": sum(1 for t in self.chosen if t.kind), "forge_faults": fired,
-            "workers_killed": len(self.victims), "directors": len(self.lives), "director": growth, **counts,
-            "store_kib": (self.folder / "data" / "store.db").stat().st_size >> 10, "problems": problems,
+            "workers_killed": len(self.victims), "directors": len(self.lives), "director": life, **counts,
+            "store_kib": (self.folder / "data" / "store.db").stat().st_size >> 10,
+            "orphans": {kind: len(lines) for kind, lines in orphans.items()}, "problems": problems,
         }  # fmt: skip
+
+    def _orphans(self, given_up: list[int], life: dict[str, Any]) -> dict[str, list[str]]:
+        """By kind. Threads and descriptors are those of the last director, at its last look."""
+        found = soak_orphans.found(self.folder, self.runtime, given_up)
+        found["descriptors"] = soak_orphans.files_of_what_is_over(self.folder, self.lives[-1].names)
+        over = life["threads"]["peak"] - life["threads"]["most"]
+        found["threads"] = [f"{over} threads more than all pools together have"] if over > 0 else []
+        return found
 
 
 def _kill_worker(data: Path, attempt: str, shim: int) -> bool:
