@@ -17,7 +17,8 @@ from harness.core.item import Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
 from harness.failures import Failure
-from harness.looks import KEPT_LIMIT, LOCAL, READERS, UNWANTED_S, Looks, Own, _Kept
+from harness.looks import KEPT_LIMIT, LOCAL, READERS, UNWANTED_S, Looks, Own, _Kept, trusted
+from harness.looks.readers import MEMO_LIMIT
 from harness.machines.attempt.states import Attempt
 from harness.machines.kind import Gate, Peer
 from harness.machines.release.states import Release
@@ -234,6 +235,24 @@ def test_what_nobody_wants_any_more_is_forgotten(w: Workshop) -> None:
         eye.see(f"job/h-acme-{n}-1-i1")
     assert {"refs", "tree/slow", "job/h-acme-199-1-i1"} <= set(eye.looks.kept)
     assert len(eye.looks.kept) <= 2 * UNWANTED_S / 10 + 3
+
+
+def test_a_memo_is_kept_for_what_is_under_way_and_for_people_of_late(w: Workshop) -> None:
+    eye = Eye(w)
+    n = w.issue()
+    attempt = w.world.data / "attempts" / f"{n}.1"
+    attempt.mkdir(parents=True)
+    eye.see(f"issue/{n}")
+    assert f"by-number/{n}" in w.world.memo
+    attempt.rmdir()
+    w.clock.at += 61
+    eye.see(f"issue/{n}")
+    assert f"by-number/{n}" not in w.world.memo
+    for person in range(2 * MEMO_LIMIT):
+        w.clock.at += 1.0
+        assert trusted(w.world, f"person-{person}", "User").unwrap() is False
+    assert len(w.world.memo) <= MEMO_LIMIT + 2
+    assert f"permission/person-{2 * MEMO_LIMIT - 1}" in w.world.memo
 
 
 # ---------------------------------------------------------------- what is read

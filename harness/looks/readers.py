@@ -28,6 +28,7 @@ from harness.ports import World
 Reader = Callable[[World, str], Result[Any]]
 WRITERS = frozenset({"admin", "maintain", "write"})
 PERMISSION_S = 600.0
+MEMO_LIMIT = 1_000
 REPOSITORY_S = 3600.0
 
 
@@ -54,7 +55,16 @@ def memo(world: World, key: str, age_s: float, read: Callable[[], Result[Any]]) 
     found = read()
     if isinstance(found, Ok):
         world.memo[key] = (now, found.value)
+        if len(world.memo) > MEMO_LIMIT:
+            _forget_permissions(world.memo, now)
     return found
+
+
+def _forget_permissions(kept: dict[str, tuple[float, Any]], now: float) -> None:
+    """Whoever writes below an issue is looked up once, and most never write again."""
+    for key, (at, _) in list(kept.items()):
+        if key.startswith("permission/") and now - at >= PERMISSION_S:
+            kept.pop(key, None)
 
 
 def _listed(world: World, age_s: float) -> Result[Any]:
@@ -107,6 +117,8 @@ def _due_by_number(world: World, n: str) -> bool:
     now, key = world.clock.now(), f"by-number/{n}"
     asked = world.memo.get(key)
     working = any((world.data / "attempts").glob(f"{n}.*"))
+    if not working:
+        world.memo.pop(key, None)
     due = working and asked is not None and now - asked[0] > world.policy().heartbeat_ttl_s
     if working and (asked is None or due):
         world.memo[key] = (now, None)
