@@ -15,7 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import deliveries
 import pytest
+import saves
 import scenes
 import takeovers
 import worlds
@@ -29,6 +31,9 @@ SCENES: dict[str, Callable[[Stage], Any]] = {
     "process_demo": scenes.process_demo,
     "refusals": worlds.refusals,
     "stop_and_go": worlds.stop_and_go,
+    "delivered": deliveries.delivered,
+    "kept": saves.kept,
+    "taken": takeovers.taken,
     "upgrade": worlds.upgrade,
     "starved": worlds.starved,
     "red_base": worlds.red_base,

@@ -16,7 +16,7 @@ IMAGE = "harness-worker:weather"
 
 @pytest.mark.docker
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_an_engine_that_restarts_costs_nobody_anything(tmp_path: Path) -> None:
     missing = reason_missing()
     if missing and not os.environ.get("HARNESS_REQUIRE_DOCKER"):
