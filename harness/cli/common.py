@@ -76,7 +76,7 @@ def _expected(e: Exception) -> tuple[str, int] | None:
         return str(e), int(getattr(e, "code", 1))
     if kind == "LeaseHeld":
         return str(e), 4
-    if kind in ("StoreError", "ForgeError", "GatewayError", "AuditError"):
+    if kind in ("StoreError", "StoreMissing", "ForgeError", "GatewayError", "AuditError"):
         return str(e), 1
     if isinstance(e, OSError) and e.errno in WORLD_ERRNO:
         where = e.filename or "the disk"

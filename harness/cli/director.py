@@ -33,18 +33,39 @@ def command(
     path = config_path(config)
     loaded = load_config(config)
     refuse_held(loaded.data_dir)
-    from harness.compose import director, heap  # heavy: a second director is refused before it loads this
+    from harness.compose import heap  # heavy: a second director is refused before it loads this
 
     heap.settle()
 
-    running = director.start(loaded, dry=dry_run, report=_report, take_over=take_over)
+    running, made = _start(loaded, dry_run, take_over)
     as_lines = loaded.log.format == "json" or (loaded.log.format == "auto" and not sys.stderr.isatty())
     log.setup(running.redactor, json=as_lines, stream=sys.stderr, level=loaded.log.level)
+    for m in made.machines if made else ():
+        _say("rebuilt", machine=m.item.id.split("/", 2)[-1], state=m.item.state, why=m.why)
+    if made:
+        _say("rebuilt", store=str(made.store), wrong=made.wrong, notes=made.notes)
     _say("started", runtime=running.note, epoch=running.world.epoch)
     try:
         return _drive(running, path, once, until_idle, dry_run, as_json)
     finally:
         running.close()
+
+
+def _start(loaded: Any, dry_run: bool, take_over: bool) -> tuple[Any, Any]:
+    """A store that is lost is made anew first, as `harness rebuild` does, and what was found is told; one that is
+    damaged is for a person to look at."""
+    from harness.adapters.store.errors import StoreMissing
+    from harness.compose import director
+
+    try:
+        return director.start(loaded, dry=dry_run, report=_report, take_over=take_over), None
+    except StoreMissing:
+        if dry_run:
+            raise
+    from harness.compose.rebuild import rebuild
+
+    made = rebuild(loaded)
+    return director.start(loaded, report=_report), made
 
 
 def _report(machine: str, item: Any, text: str) -> None:

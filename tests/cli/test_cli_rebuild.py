@@ -118,3 +118,16 @@ def test_a_forge_that_does_not_answer_ends_it_and_changes_nothing(
     assert told.code == 1 and len(told.err.strip().splitlines()) == 1
     assert (copy.folder / "data/store.db").read_bytes() == raw
     assert not list((copy.folder / "data").glob("*rebuilding*"))
+
+
+def test_a_start_whose_store_is_gone_finds_all_again_by_itself(copy: Demo, forge: Forge) -> None:
+    before = seen(copy)
+    store_of(copy).unlink()
+    shown = run("status", "--config", copy.config, cwd=copy.folder)
+    assert shown.code == 1 and "is missing" in shown.err
+    ended = run("director", "--until-idle", "--json", "--config", copy.config, cwd=copy.folder)
+    assert ended.code == 0, ended.err
+    assert (ended.json["epoch"], seen(copy)) == (3, before)
+    rebuilt = [line for line in ended.err.splitlines() if '"rebuilt"' in line]
+    assert len(rebuilt) == 7 and any("ticket/3" in x and "DEFERRED" in x for x in rebuilt)
+    assert "is missing" in rebuilt[-1]

@@ -14,3 +14,7 @@ class StoreError(Exception):
     def __init__(self, message: str, failure: Failure = Failure.INFRA_ENGINE) -> None:
         super().__init__(message)
         self.failure = failure
+
+
+class StoreMissing(StoreError):
+    """The file is not there, and there was one."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from harness.adapters.store import places
-from harness.adapters.store.errors import StoreError
+from harness.adapters.store.errors import StoreError, StoreMissing
 from harness.failures import Failure
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -59,7 +59,7 @@ def look(path: Path, *, check: bool = True, migrations: Path = MIGRATIONS) -> st
     """
     if not path.exists():
         if marker(path).exists() or backups(path):
-            raise StoreError(f"{path} is missing, but there was a store here: {_remedy(path)}")
+            raise StoreMissing(f"{path} is missing, but there was a store here: {_remedy(path)}")
         return ""
     head = _first_bytes(path, len(MAGIC))
     if head != MAGIC:
