@@ -1,7 +1,8 @@
 """One run of one path: a forge, directors that die and come again, and the people, each a process of its own.
 
 The one rule: this process stays single-threaded and warm, so that forge, directors, shims and workers are all
-forked from it; a process is killed only by itself, with SIGKILL, at the boundary it was told to die at.
+forked from it; a process is killed by itself, with SIGKILL, at the boundary it was told to die at (a container by its
+engine, in a state).
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import re
 import select
 import shutil
 import signal
@@ -24,6 +24,7 @@ from typing import Any
 
 import tomli_w
 from crash_facts import facts
+from crash_kills import CALM, KILLED, Covered, Kills, Strikes, covered_file, crossing, numbers, stands
 from crash_paths import BOT, FILES, NEW_IMAGE, OLD_IMAGE, PERSON, REPO, Route, Scene, config_of
 from crash_runtime import picker, run_shim
 from demo_world import sweep
@@ -35,8 +36,6 @@ from harness.core.item import Item
 from harness.forge import Issue, User, main_serve, seed
 
 LIMIT_S = 300.0
-LIVES_LIMIT = 400
-KILLED = "killed"
 LOOK_S = 0.3
 FORGE_S = 60.0
 
@@ -63,89 +62,6 @@ def make_seed(folder: Path, route: Route) -> None:
     users = (User("acme", role="admin"), User("harness-bot", BOT, "admin"), User("ada", PERSON, "write"))
     issues = tuple(Issue(t, f"Please: {t}.", "ada", ("harness",)) for t in route.issues)
     seed(folder, repo=REPO, files=FILES, users=users, labels=("harness",), issues=issues)
-
-
-@dataclass(frozen=True)
-class Kills:
-    """When a life ends. `at[i]` is the boundary of life i that it dies at; 0, or none, is undisturbed. With `steps`
-    every life dies: at the boundary of that number, counted from where the world first moved on in it. With
-    `cover` every life dies at the first place that no life of this path has died at yet. With `kinds` one dies at
-    the first boundary of each of these kinds ("after Tag", "before append"). No more than `most` die."""
-
-    at: tuple[int, ...] = ()
-    steps: int = 0
-    cover: bool = False
-    kinds: tuple[str, ...] = ()
-    most: int = LIVES_LIMIT
-
-    def of(self, life: int) -> Kills:
-        """Lives are counted from 0."""
-        if life >= self.most:
-            return Kills()
-        return self if self.steps or self.cover or self.kinds else Kills(self.at[life : life + 1])
-
-
-CALM = Kills()
-
-
-def place_of(boundary: str) -> str:
-    """A boundary as it is written down, without the numbers of issues, attempts, versions and tries."""
-    return re.sub(r"~?\d+(\.\d+)*", "N", boundary)
-
-
-def covered_file(root: Path, route: Route) -> Path:
-    return root / f"covered-{route.name}"
-
-
-@dataclass
-class Covered:
-    """The places of a path that were died at, in a file that all its runs of a sweep share."""
-
-    path: Path
-    known: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.known = set(self.path.read_text().splitlines()) if self.path.exists() else set()
-
-    def take(self, boundary: str) -> bool:
-        """Whether it is new. It is then no more: of two who find it at once both may take it."""
-        place = place_of(boundary)
-        if place in self.known:
-            return False
-        self.__post_init__()
-        if place in self.known:
-            return False
-        with self.path.open("a") as f:
-            f.write(f"{place}\n")
-        return True
-
-
-def crossing(
-    log: Path, kills: Kills, look: Callable[[str], tuple[str, str | None]], covered: Path
-) -> Callable[[str], None]:
-    """Writes down each boundary with its place, and dies (SIGKILL) where it shall. `look(machine)` answers where
-    that machine is, and where all are (None: not known yet)."""
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    places = Covered(covered)
-    count = moved = 0
-    began: str | None = None
-
-    def cross(what: str) -> None:
-        nonlocal count, moved, began
-        kind, _, machine = what.partition(" of ")
-        where, world = look(machine)
-        began = world if began is None else began
-        count += 1
-        moved += moved > 0 or (world is not None and world != began)
-        boundary = f"{kind} of {where}"
-        os.write(fd, f"{boundary}\n".encode())
-        new = kills.cover and places.take(boundary)
-        new = new or any(f"{kind} ".startswith(f"{k} ") and places.take(k) for k in kills.kinds)
-        if new or count == (kills.at or (0,))[0] or (moved and moved == kills.steps):
-            os.write(fd, f"{KILLED}\n".encode())
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    return cross
 
 
 def learn(modules: Path) -> None:
@@ -227,7 +143,7 @@ class Case:
         finally:
             self._close()
             sweep(self.folder, self.runtime)
-        for log in sorted(self.folder.glob(f"{self.who}-*.crossed"), key=_numbers):
+        for log in sorted(self.folder.glob(f"{self.who}-*.crossed"), key=numbers):
             life = log.read_text().splitlines()
             if life[-1:] == [KILLED]:
                 life.pop()
@@ -276,6 +192,7 @@ class Case:
     def _live(self) -> None:
         """Directors one after another, until one comes to the end."""
         scene, end, looked = Scene(self.url, self.folder), time.monotonic() + self.limit_s, 0.0
+        struck = Strikes(self.folder, self.kills, Covered(self.covered))
         pid = self._start()
         while True:
             if select.select([self.line], [], [], 0.1)[0]:
@@ -291,6 +208,8 @@ class Case:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 raise AssertionError(f"no end within {self.limit_s:.0f} s:\n{self._said()}")
+            if self.image and self.who == "worker":
+                struck.look()
             if time.monotonic() - looked > LOOK_S:
                 self.route.person(scene)
                 looked = time.monotonic()
@@ -368,18 +287,7 @@ class Case:
         journal = Path(env["HARNESS_AUDIT"]) / "journal.jsonl"
         log = self.folder / f"worker-{attempt}-{life}.crossed"
         kills = self.kills.of(life - 1)
-        return crossing(log, kills, lambda machine: (_stands(attempt, journal), machine), self.covered)
-
-
-def _stands(attempt: str, journal: Path) -> str:
-    """A worker by the last transition of its journal."""
-    lines = journal.read_bytes().splitlines() if journal.exists() else []
-    records = (json.loads(line) for line in reversed(lines))
-    return f"worker {attempt} {next((r['to'] for r in records if r['kind'] == 'transition'), 'that begins')}"
-
-
-def _numbers(path: Path) -> list[int]:
-    return [int(n) for n in re.findall(r"\d+", path.name)]
+        return crossing(log, kills, lambda machine: (stands(attempt, journal), machine), self.covered)
 
 
 def _places(running: director.Running | None, machine: str) -> tuple[str, str | None]:

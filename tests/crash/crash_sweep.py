@@ -18,19 +18,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from crash_case import (
-    CALM,
-    LIMIT_S,
-    LIVES_LIMIT,
-    Case,
-    Kills,
-    covered_file,
-    fork,
-    learn,
-    make_seed,
-    place_of,
-    run_case,
-)
+from crash_case import LIMIT_S, Case, fork, learn, make_seed, run_case
+from crash_kills import CALM, LIVES_LIMIT, Kills, covered_file, place_of
 from crash_paths import Route
 from crash_tree import adopt_orphans, end_all
 from demo_world import sweep

@@ -10,31 +10,35 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crash_case import place_of
+from crash_kills import place_of
 from crash_paths import ROUTES
 
-KINDS = ("before an effect", "after an effect", "before an append", "after an append")
+KINDS = ("before an effect", "after an effect", "before an append", "after an append", "in a state")
 COMMAND = "scripts/crash-matrix.py"
 Document = Mapping[str, Any]
-PARTS = (("director", "process"), ("worker", "process"), ("director", "docker"))
+PARTS = (("director", "process"), ("worker", "process"), ("director", "docker"), ("worker", "docker"))
 FLAGS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("director", "process"): (),
     ("worker", "process"): ("--who worker",),
     ("director", "docker"): ("--docker harness-worker:dev",),
+    ("worker", "docker"): ("--who worker", "--docker harness-worker:dev"),
 }
 IN = {"process": "", "docker": ", in real containers"}
 LEFT_LIMIT = 40  # of a sample they are not listed
 
 
 def kind_of(boundary: str) -> str:
-    """One of KINDS, of a boundary as it is written down: `after append outcome of ticket 1 LANDING Land`."""
+    """One of KINDS, of a boundary as it is written down: `after append outcome of ticket 1 LANDING Land`, or
+    `in worker 1.1 CODING` of one that was killed from outside."""
     when, what, *_ = boundary.split()
+    if when == "in":
+        return KINDS[-1]
     return f"{when} an {'append' if what == 'append' else 'effect'}"
 
 
 def effect_of(boundary: str) -> str:
     what = boundary.split()[1]
-    return "" if what == "append" else what
+    return "" if what in ("append", "worker") else what
 
 
 def rows(head: Sequence[str], lines: Iterable[Sequence[object]]) -> str:
@@ -64,8 +68,8 @@ as processes. A process dies by SIGKILL, of itself, at a *boundary*: right befor
 right before or after an effect (after: before its outcome is appended). Another one is then started on the same
 folder. At the end the world is compared with that of a run without a crash: issues, labels, comments, pulls, reviews,
 statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended,
-what is left over of containers, processes, clones, sockets, locks and open intents, and (where the worker and what it
-runs are not killed, and are processes) how often each agent ran. A *duplicate* is something that is
+what is left over of containers, processes, clones, sockets, locks and open intents, and, where that was counted, how
+often each agent ran. A *duplicate* is something that is
 there once more than without a crash, a *loss* something that is there once less; what is there but differs counts as
 both.
 
@@ -74,7 +78,8 @@ of ticket N LANDED Comment". Each path has places of its own, and is killed at a
 every one dies at the first place that none of this path has died at yet, up to 40 in a run (3 for workers: more than
 five deaths of one are given up, as they should be), and runs follow until one comes to its end without having been at a
 place that none had died at. In mode *at ...* one dies at the first boundary of each of the kinds that are named, which
-is what samples are made of.
+is what samples are made of. A worker that is a container is killed from outside, by its engine, at the first look that
+finds its journal in a state that none of this path has died in yet; its boundaries and places are such states.
 
 Not in it: deaths in the middle of an effect (between two requests of the same one), deaths of two processes at once,
 and of gates.
@@ -88,6 +93,8 @@ def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
     crashed = [d for d in documents if d["mode"] != "calm"]
     kills = [k for d in crashed for k in d["kills"]]
     modes = sorted({d["mode"].split()[0] for d in crashed})
+    counted = sum(map(_counted, crashed))
+    agents = f" In {counted} of the runs it was counted how often each agent ran." if counted else ""
     sampled = ["--sample"] if modes == ["at"] else []
     command = " ".join([COMMAND, *FLAGS[who, runtime], *sampled])
     lines = [(n, about[n], *_counts(by_path[n]), f"`{command} --path {n}`") for n in names]
@@ -98,9 +105,8 @@ def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
             f"\n## The {who} dies{IN[runtime]}\n",
             f"{len(crashed)} runs ({', '.join(modes)}), {len(kills)} kills, "
             f"{sum(len(_died(by_path[n])) for n in names)} places of paths died at, "
-            f"{sum(d['cpu_s'] for d in documents):.0f} s of processor time (without the workers' own). In "
-            f"{sum(map(_counted, crashed))} of the runs it was counted, and compared, how often each agent ran. All "
-            f"paths: `{command}`.\n",
+            f"{sum(d['cpu_s'] for d in documents):.0f} s of processor time (without the workers' own)."
+            f"{agents} All paths: `{command}`.\n",
             rows(head, lines),
             "Kills by kind of boundary:\n",
             rows(("path", *KINDS), [(n, *_kinds(by_path[n])) for n in names]),
