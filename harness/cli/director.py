@@ -44,6 +44,8 @@ def command(
         _say("rebuilt", machine=m.item.id.split("/", 2)[-1], state=m.item.state, why=m.why)
     if made:
         _say("rebuilt", store=str(made.store), wrong=made.wrong, notes=made.notes)
+    if running.stranger:
+        _say("new_data_folder", note=running.stranger)
     _say("started", runtime=running.note, epoch=running.world.epoch)
     try:
         return _drive(running, path, once, until_idle, dry_run, as_json)

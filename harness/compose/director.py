@@ -65,6 +65,10 @@ from harness.screen import TESTS, matches, screen, spec, text
 from harness.tick import Ticker
 
 Sweep = Callable[[Mapping[str, Any]], None]
+STRANGER = (
+    "this data folder is new, but the repository had a director before (epoch {epoch} on the forge): what that one "
+    "knew is not known here; if this is a surprise, stop, and see to it that the old data folder is in its place"
+)
 
 
 # (configuration, data folder, instance, clock, environment) to the runtime, its name and one line about it.
@@ -73,7 +77,8 @@ Pick = Callable[[Config, Path, str, SteadyClock, Mapping[str, str]], tuple[Runti
 
 @dataclass
 class Running:
-    """A director that was put together. `signals` say why it should end, `told_at` since when (monotonic
+    """A director that was put together. `stranger` says that the data folder knows nothing of a repository that
+    had a director before. `signals` say why it should end, `told_at` since when (monotonic
     seconds). `close` gives everything back."""
 
     config: Config
@@ -88,6 +93,7 @@ class Running:
     note: str
     force: InForce
     redactor: Redactor
+    stranger: str = ""
     signals: list[str] = field(default_factory=list)
     told_at: float | None = None
 
@@ -182,8 +188,9 @@ def _start(
     gateway.start()
     pools = Pools()
     running = Running(
-        config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force, redactor
-    )
+        config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force, redactor,
+        stranger="" if epoch == 1 or dry or store.machines() else STRANGER.format(epoch=epoch - 1),
+    )  # fmt: skip
     keeper = Keeper(
         world, audits, lambda: bounds_of(force.config), pools.start, tidy=repo.tidy,
         every_s=min(EVERY_S, 10 * config.director.interval_seconds),

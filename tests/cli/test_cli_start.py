@@ -113,3 +113,13 @@ def test_colours_are_for_terminals_that_want_them(demo):
         )
         assert ("\x1b[" in ran.stdout) is coloured
     assert "\x1b[" not in run("status", "--config", demo.config, cwd=demo.folder).out
+
+
+def test_a_data_folder_that_knows_nothing_of_an_old_repository_is_pointed_at(copy, forge):
+    """A disk that was not mounted, a path that was mistyped: not refused, and not passed over in silence."""
+    copy.change(director={"data_dir": str(copy.folder / "elsewhere")})
+    told = run("director", "--once", "--config", copy.config, cwd=copy.folder)
+    assert told.code == 0, told.err
+    assert "had a director before (epoch 1 on the forge)" in told.err
+    again = run("director", "--once", "--config", copy.config, cwd=copy.folder)
+    assert again.code == 0 and "had a director before" not in again.err
