@@ -35,7 +35,8 @@ def main() -> int:
         engine.load(asked.image)
         stage = Stage(Path(folder))
         try:
-            for trouble in asked.troubles:
+            for number, trouble in enumerate(asked.troubles):
+                stage.folder = Path(folder) / str(number)
                 began = time.monotonic()
                 try:
                     engine_nights.check(engine_nights.night(stage, engine, asked.image, trouble))
