@@ -78,8 +78,8 @@ Pick = Callable[[Config, Path, str, SteadyClock, Mapping[str, str]], tuple[Runti
 @dataclass
 class Running:
     """A director that was put together. `stranger` says that the data folder knows nothing of a repository that
-    had a director before. `signals` say why it should end, `told_at` since when (monotonic
-    seconds). `close` gives everything back."""
+    had a director before; `begun` numbers the last command that was given before it. `signals` say why it should
+    end, `told_at` since when (monotonic seconds). `close` gives everything back."""
 
     config: Config
     world: World
@@ -94,6 +94,7 @@ class Running:
     force: InForce
     redactor: Redactor
     stranger: str = ""
+    begun: int = 0
     signals: list[str] = field(default_factory=list)
     told_at: float | None = None
 
@@ -173,6 +174,8 @@ def _start(
     audits = audits_dir(config, data)
     refuse_unfit(config, forge, repo)
     epoch, began = take_epoch(store, repo, clock, dry)
+    before = max((c.id for c in store.controls()), default=0)
+    begun = before if dry else store.control("started", {"epoch": epoch})
     succession = Succession(epoch)
     world = World(
         clock, store, lambda: force.policy, data, epoch, began,
@@ -190,6 +193,7 @@ def _start(
     running = Running(
         config, world, Loop.__new__(Loop), gateway, lease, store, governor, pools, "", note, force, redactor,
         stranger="" if epoch == 1 or dry or store.machines() else STRANGER.format(epoch=epoch - 1),
+        begun=begun,
     )  # fmt: skip
     keeper = Keeper(
         world, audits, lambda: bounds_of(force.config), pools.start, tidy=repo.tidy,

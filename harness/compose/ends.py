@@ -52,7 +52,7 @@ def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> 
     item = running.loop.items[running.machine]
     if item.state == "SHUTDOWN" or _overdue(running):
         return True
-    controls = tuple(c for c in running.store.controls() if c.at >= running.world.epoch_began)
+    controls = tuple(running.store.controls(running.begun))
     if any(c.verb == "stop" for c in controls) and not running.signals:
         running.signals.append("stop")
     if paused(controls).startswith("draining") and not _live(running) and not running.signals:
@@ -61,7 +61,7 @@ def ended(running: Running, *, once: bool = False, until_idle: bool = False) -> 
         running.signals.append("once")
     if until_idle and idle(running) and not running.signals:
         waits = _waits(running, running.machine)
-        running.signals.append(f"idle: {waits}" if waits else "idle")
+        running.signals.append(f"idle: {waits.removeprefix('idle: ')}" if waits else "idle")
     return False
 
 

@@ -19,7 +19,7 @@ from harness.domain import (
 from harness.ports import World
 
 CONTROLS_LIMIT = 50
-HOLDING = frozenset({"pause", "resume", "drain", "started"})
+HOLDING = (frozenset({"pause", "resume"}), frozenset({"drain", "resume", "started"}))
 
 
 @dataclass
@@ -121,9 +121,10 @@ class Own:
 
 
 def _in_force(controls: tuple[Control, ...]) -> tuple[Control, ...]:
-    """The newest commands, and the last that paused or resumed however old it is: it still holds."""
-    last = [c for c in controls[:-CONTROLS_LIMIT] if c.verb in HOLDING][-1:]
-    return (*last, *controls[-CONTROLS_LIMIT:])
+    """The newest commands, and the last that paused, drained or undid it however old it is: it still holds."""
+    old, new = controls[:-CONTROLS_LIMIT], controls[-CONTROLS_LIMIT:]
+    last = {c.id: c for verbs in HOLDING for c in [c for c in old if c.verb in verbs][-1:]}
+    return (*(last[n] for n in sorted(last)), *new)
 
 
 def _peer(item: Item[Any] | None) -> Peer | Unknown:

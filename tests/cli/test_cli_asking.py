@@ -10,11 +10,12 @@ from harness.loop import SteadyClock
 
 
 def controls(demo) -> list[tuple[str, dict]]:
+    """What people asked for; each start of a director is among the commands, too."""
     store = SqlStore.open(
         demo.folder / "data/store.db", clock=SteadyClock(), code=__version__, read_only=True
     )
     try:
-        return [(c.verb, dict(c.args)) for c in store.controls()]
+        return [(c.verb, dict(c.args)) for c in store.controls() if c.verb != "started"]
     finally:
         store.close()
 

@@ -142,6 +142,8 @@ def test_cancel_ends_a_worker_and_drain_then_the_director(night):
     assert f"waiting for attempt {issue}.1" in err
     assert process.wait(timeout=10) == 0
     assert next(t["state"] for t in status(demo)["tickets"] if t["issue"] == issue) == "GONE"
+    again = run("director", "--once", "--config", demo.config, cwd=demo.folder)
+    assert again.code == 0 and status(demo)["paused"] == "", "a drain is over with the director that it ended"
 
 
 def test_a_signal_ends_it_within_ten_seconds(night):

@@ -162,6 +162,9 @@ def test_what_holds_candidates_back(
         (("pause", "resume", "drain"), "draining: nothing new is taken"),
         (("pause", "retry"), "paused by a person"),
         (("drain", "started"), ""),
+        (("pause", "started"), "paused by a person"),
+        (("pause", "drain", "started"), "paused by a person"),
+        (("pause", "drain", "resume"), ""),
     ],
 )
 def test_the_last_word_of_a_person_is_in_force(verbs: tuple[str, ...], expected: str) -> None:

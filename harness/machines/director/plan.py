@@ -38,16 +38,19 @@ class Plan:
 
 
 def paused(controls: tuple[Control, ...]) -> str:
-    """The text of the pause that is in force, or nothing: the last of pause, resume and drain decides."""
-    state = ""
+    """The text of the pause that is in force, or nothing. A pause holds until a person resumes, also over
+    restarts; a drain is over with the director that it ended."""
+    pause = drain = ""
     for c in sorted(controls, key=lambda c: c.id):
         if c.verb == "pause":
-            state = "paused by a person"
+            pause = "paused by a person"
         elif c.verb == "drain":
-            state = "draining: nothing new is taken"
-        elif c.verb in ("resume", "started"):
-            state = ""
-    return state
+            drain = "draining: nothing new is taken"
+        elif c.verb == "resume":
+            pause = drain = ""
+        elif c.verb == "started":
+            drain = ""
+    return drain or pause
 
 
 def order(candidates: tuple[Candidate, ...], policy: Policy) -> list[Candidate]:
