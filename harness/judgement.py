@@ -36,7 +36,8 @@ def fold_record(item: Item[Any] | None, record: Record, codec: Codec = CODEC) ->
 
 def decide(item: Item[Any], kind: Kind, seen: Seen) -> Any:
     """What the state's row says about what was seen: pure. A failed intent takes its failure's edge unasked;
-    a state that waits longer than its row allows times out."""
+    a state that waits longer than its row allows times out. Only time counts in which somebody looked: a
+    director that was down, or whose clock was set forward meanwhile, finds all as it left it."""
     row = kind.table.rows[item.state]
     failed = item.failed_intent
     if failed is not None:
@@ -45,7 +46,7 @@ def decide(item: Item[Any], kind: Kind, seen: Seen) -> Any:
     result = row.watch(item, seen)
     if isinstance(result, Pass) and row.within:
         limit = getattr(seen.policy, row.within)
-        if seen.now - item.entered_at > limit:
+        if seen.now - max(item.entered_at, seen.epoch_began) > limit:
             return Err(Failure.TIMEOUT, f"{item.state} took longer than {int(limit)} s: {result.message}")
     return result
 

@@ -268,6 +268,19 @@ def test_a_state_that_takes_too_long_times_out(w: Workshop) -> None:
     assert "PREPARING took longer than 1800 s: dependencies are being prepared" in item.data.detail
 
 
+def test_time_in_which_no_director_was_there_does_not_count(w: Workshop) -> None:
+    looks = Facts(controls=(), **{"job/prepare-1": Status("prepare-1", "RUNNING")})
+    b = Bench(w, looks)
+    data = Attempt(code="1.1", ticket=TICKET, base_sha=w.main, base="main", prepare="prepare-1", image="img")
+    item = b.rest(b.ticker.open(f"{REPO}/attempt/1.1", data))
+    limit_s = w.world.policy().prepare_s
+    w.clock.at += 3 * limit_s
+    b.ticker.world = replace(b.ticker.world, epoch=2, epoch_began=w.clock.at)
+    assert b.ticker.tick(item) is item
+    w.clock.at += limit_s + 1.0
+    assert b.ticker.tick(item).state == "HARVESTING"
+
+
 def test_a_clock_that_was_set_back_does_not_stop_what_waits(w: Workshop) -> None:
     b = Bench(w)
     w.forge.before = lambda name, args: Err(Failure.FORGE_DOWN, "503") if w.clock.at >= start else None

@@ -268,7 +268,7 @@ class Weather:
             raise Killed(what)
 
     def down_s(self) -> float:
-        return self.rng.choice((0.0, 0.0, 1.0, 3.0, 60.0, 300.0))
+        return self.rng.choice((0.0, 0.0, 1.0, 3.0, 60.0, 900.0))
 
     def lag(self, name: str, args: Mapping[str, Any]) -> float:
         return self.rng.uniform(0.0, LAG_S) if self._on("lists") else 0.0
