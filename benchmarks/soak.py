@@ -135,7 +135,8 @@ class Soak:
                 sampled = now
                 self.lives[-1].look(now - self.began, settled, name_files=settled == self.count)
             self._hear(started)
-            self._murder(world)
+            if self.runtime == "process" or sampled == now:
+                self._murder(world)
             if done():
                 return True
             if self.read != before:
@@ -167,16 +168,19 @@ class Soak:
 
     def _murder(self, world: World) -> None:
         """SIGKILL for the first worker of each task that is meant for it, once its agent works."""
-        meant = {str(t.number) for t in self.chosen if t.kind == "killed"}
+        over = {str(n) for n in self.settled()} | self.victims
+        meant = {str(t.number) for t in self.chosen if t.kind == "killed"} - over
+        if not meant:
+            return  # with an engine, each look for them costs as much as a worker's second
         for name, life in world.live().items():
             end = re.search(r"-(\d+)-1-i1$", name)
-            if end is None or end[1] not in meant or name in self.victims:
+            if end is None or end[1] not in meant:
                 continue
             if self.runtime == "docker":
                 docker("kill", life, check=False)
             elif not _kill_worker(world.folder / "data", f"{end[1]}.1", int(life.split("/")[0])):
                 continue
-            self.victims.add(name)
+            self.victims.add(end[1])
 
     # ------------------------------------------------------------ what came of it
 
