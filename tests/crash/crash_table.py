@@ -58,10 +58,10 @@ def table(documents: Sequence[Document]) -> str:
 
 HEAD = f"""# The crash matrix
 
-Made by `{COMMAND}`; not edited by hand. The command of a row makes that row again. Its zeros, and that no place is
-left, are what must come out; how many places there are moves a little from run to run, as two machines of one world
-are not always in step. `--table` makes this file again from the outcomes that the runs wrote down in
-`build/crash-matrix.jsonl`.
+Made by `{COMMAND}`; not edited by hand. The command of a row makes that row again. Its zeros must
+come out. Where all places are wanted, those of a calm run that none died at are few and listed, with those that come and
+go with the speed of two machines of one world; a sample, or a part that was cut short, has many. `--table` makes this
+file again from the outcomes that the runs wrote down in `build/crash-matrix.jsonl`.
 
 A run is a world of its own: the embedded forge over HTTP, real git, SQLite and files, and directors, workers and gates
 as processes. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
@@ -69,9 +69,8 @@ right before or after an effect (after: before its outcome is appended). Another
 folder. At the end the world is compared with that of a run without a crash: issues, labels, comments, pulls, reviews,
 statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended,
 what is left over of containers, processes, clones, sockets, locks and open intents, and, where that was counted, how
-often each agent ran. A *duplicate* is something that is
-there once more than without a crash, a *loss* something that is there once less; what is there but differs counts as
-both.
+often each agent ran. A *duplicate* is something that is there once more than without a crash, a *loss* something that
+is there once less; what is there but differs counts as both.
 
 A *place* is a boundary together with the state of its machine and what that had begun, without numbers: "after Comment
 of ticket N LANDED Comment". Each path has places of its own, and is killed at all of them: in a run of mode *cover*
@@ -87,10 +86,10 @@ and of gates.
 
 
 def _part(who: str, runtime: str, documents: Sequence[Document]) -> str:
-    names = [r.name for r in ROUTES if any(d["route"] == r.name for d in documents)]
+    crashed = [d for d in documents if d["mode"] != "calm"]
+    names = [r.name for r in ROUTES if any(d["route"] == r.name for d in crashed)]
     by_path = {n: [d for d in documents if d["route"] == n] for n in names}
     about = {r.name: r.about for r in ROUTES}
-    crashed = [d for d in documents if d["mode"] != "calm"]
     kills = [k for d in crashed for k in d["kills"]]
     modes = sorted({d["mode"].split()[0] for d in crashed})
     counted = sum(map(_counted, crashed))
