@@ -35,7 +35,7 @@ from crash_paths import BY_NAME, ROUTES, Route  # noqa: E402
 from crash_sweep import Mode, Sweep, at, cover, new_root, single, stairs, steps  # noqa: E402
 from crash_table import table  # noqa: E402
 
-LOG = ROOT / "build" / "crash-matrix.jsonl"
+LOG = ROOT / ".cache" / "crash-matrix.jsonl"
 OUT = ROOT / "docs" / "crash-matrix.md"
 LIMIT_S = 3000.0
 SAMPLE_LIMIT_S = 240.0

@@ -61,7 +61,7 @@ HEAD = f"""# The crash matrix
 Made by `{COMMAND}`; not edited by hand. The command of a row makes that row again. Its zeros must
 come out. Where all places are wanted, those of a calm run that none died at are few and listed, with those that come and
 go with the speed of two machines of one world; a sample, or a part that was cut short, has many. `--table` makes this
-file again from the outcomes that the runs wrote down in `build/crash-matrix.jsonl`.
+file again from the outcomes that the runs wrote down in `.cache/crash-matrix.jsonl`.
 
 A run is a world of its own: the embedded forge over HTTP, real git, SQLite and files, and directors, workers and gates
 as processes. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
