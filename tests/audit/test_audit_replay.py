@@ -279,6 +279,7 @@ def test_a_quarantined_machine_replays() -> None:
     loop = Loop(stage.ticker, stage.items)
     for _ in range(3):
         loop.turn()
+        stage.clock.at += 60.0
     states = {r.body.get("status") for r in stage.records("attempt/12.1")}
     assert "exception" in states and stage.state("attempt/12.1") in ("HARVESTING", "CLEANING", "CLOSED")
     assert stage.store is not None and replay_store(stage.store) == []
