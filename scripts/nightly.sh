@@ -11,6 +11,7 @@ scripts/test.sh -m nightly || bad=1
 harness sim --seeds "${HARNESS_SEEDS:-0:100000}" --faults all || bad=1
 python scripts/mutations.py || bad=1
 python scripts/crash-matrix.py --no-table || bad=1
+python scripts/crash-matrix.py --who worker --no-table || bad=1
 python benchmarks/git_weather.py || bad=1
 if [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null; then
   python benchmarks/engine_nights.py || bad=1
