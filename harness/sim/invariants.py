@@ -179,8 +179,9 @@ class Checker:
         return i.state in ("PUBLISHED", "ABANDONED", "NEEDS_PERSON")
 
     def _looked(self, director: Any) -> bool:
-        """It has had the time to see the world as it is now: the rest of a rhythm."""
-        since = self.night.clock.at - max(self.weather.quiet_at, self.people.last_at)
+        """It has had the time to see the world as it is now: the rest of a rhythm, since it is there."""
+        back = max((end for _, end in self.night.downs), default=0.0)
+        since = self.night.clock.at - max(self.weather.quiet_at, self.people.last_at, back)
         return bool(since > 3 * self.night.policy.interval_s + 60.0)
 
     def end(self, in_time: bool) -> None:
