@@ -15,10 +15,12 @@ from harness.adapters.memory.repo import MemoryRepo
 from harness.compose.outages import HELD_KEY, KEY, Outages, lines
 from harness.core.item import Item
 from harness.core.result import Err
-from harness.domain import Absent, Gone, Lane, Slots, Status, Unknown
+from harness.domain import Absent, Gone, Lane, Past, Slots, Status, Unknown
 from harness.failures import Failure
 from harness.looks import KEPT_LIMIT, LOCAL, READERS, UNWANTED_S, Looks, Own, _Kept, trusted
+from harness.looks.own import ENDED, ENDED_RELEASES_LIMIT, OVER
 from harness.looks.readers import MEMO_LIMIT
+from harness.machines.all import KINDS
 from harness.machines.attempt.states import Attempt
 from harness.machines.kind import Gate, Peer
 from harness.machines.release.states import Release
@@ -441,6 +443,44 @@ def test_entries_say_what_is_being_done(w: Workshop) -> None:
     assert (entry.issue, entry.doing) == (1, "attempt 1.1 running")
     put(eye, "attempt/1.1", "CLOSED", Attempt(code="1.1"))
     assert eye.see("entries")[0].doing == ""
+
+
+def test_a_ticket_that_is_over_is_shown_until_its_release_is(w: Workshop) -> None:
+    eye, release = Eye(w), f"{REPO}/release/0.4.0"
+    put(eye, "release/0.4.0", "PUBLISHING", Release(version="0.4.0"))
+    put(eye, "ticket/1", "RELEASED", Ticket(issue=1, landed_in=release))
+    put(eye, "ticket/2", "GONE", Ticket(issue=2))
+    put(eye, "ticket/3", "DEFERRED", Ticket(issue=3))
+    assert [e.issue for e in eye.see("entries")] == [1, 3]
+    put(eye, "release/0.4.0", "PUBLISHED", Release(version="0.4.0"))
+    assert [e.issue for e in eye.see("entries")] == [3]
+
+
+def test_a_candidate_comes_with_what_its_issue_had_before(w: Workshop) -> None:
+    eye, n = Eye(w), w.issue()
+    (candidate,) = eye.see("candidates")
+    assert candidate.past is None
+    put(eye, f"ticket/{n}", "RELEASED", Ticket(issue=n, offset=1, attempts=4), 5.0)
+    put(eye, f"ticket/{n}~2", "GONE", Ticket(issue=n, attempts=2, failure="conflict", detail="theirs"), 9.0)
+    put(eye, f"ticket/{n}~3", "ATTEMPTING", Ticket(issue=n), 11.0)
+    put(eye, "ticket/77", "GONE", Ticket(issue=77), 12.0)
+    (candidate,) = eye.see("candidates")
+    assert candidate.past == Past(2, 5, "GONE", 9.0, "conflict", "theirs")
+
+
+def test_of_releases_that_ended_the_last_are_shown(w: Workshop) -> None:
+    eye = Eye(w)
+    put(eye, "release/0.0.0", "NEEDS_PERSON", Release(version="0.0.0"), 0.0)
+    for i in range(1, ENDED_RELEASES_LIMIT + 5):
+        put(eye, f"release/0.{i}.0", ("PUBLISHED", "ABANDONED")[i % 2], Release(version=f"0.{i}.0"), float(i))
+    assert [r.data.version for r in eye.see("releases")] == [
+        "0.0.0", *(f"0.{i}.0" for i in range(5, ENDED_RELEASES_LIMIT + 5)),
+    ]  # fmt: skip
+
+
+def test_what_is_over_is_over_for_the_tables_too() -> None:
+    assert KINDS["ticket"].table.final == OVER
+    assert KINDS["release"].table.final == ENDED
 
 
 def test_local_queries_and_readers_do_not_overlap() -> None:

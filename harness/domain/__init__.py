@@ -13,6 +13,7 @@ from harness.domain.forge import (
     Comment,
     Gone,
     Issue,
+    Past,
     Published,
     Pull,
     Reply,
@@ -55,10 +56,10 @@ from harness.domain.running import (
 )
 
 VALUES: tuple[type, ...] = (
-    Unknown, Account, Repository, Issue, Gone, Reply, Candidate, Slots, Lane, Entry, Limited, Pull,
+    Unknown, Account, Repository, Issue, Gone, Reply, Past, Candidate, Slots, Lane, Entry, Limited, Pull,
     Review, Check, Published, FileChange, Imported, Merged, Mount, Limits, Job, Status, Absent, AgentResult,
     Run, WorkTree, Ask, Beat, News, Control, Peer, Gate,
-)  # fmt: skip  # fmt: skip
+)  # fmt: skip
 
 __all__ = [
     "VALUES",
@@ -84,6 +85,7 @@ __all__ = [
     "Merged",
     "Mount",
     "News",
+    "Past",
     "Peer",
     "Published",
     "Pull",

@@ -83,11 +83,26 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """What an issue's tickets that are over have come to: how many there were, the number that the last attempt of
+    them bears, and how and when (epoch seconds) the newest ended."""
+
+    tickets: int
+    attempts: int
+    state: str
+    ended_at: float
+    failure: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """An open issue that bears our label. `trusted`: somebody with write access asked for it."""
+    """An open issue that bears our label. `trusted`: somebody with write access asked for it. `past` is None where
+    no ticket of it is over."""
 
     issue: Issue
     trusted: bool
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class Looks:
             self._read(query, reading, rest, kept)
         if kept.begun < 0 or kept.begun <= after:
             return Unknown(kept.value.why if isinstance(kept.value, Unknown) else "not read yet")
-        return kept.value
+        return kept.value if isinstance(kept.value, Unknown) else reading.joined(self.own, kept.value)
 
     def _read(self, query: str, reading: Reading, rest: str, kept: _Kept) -> None:
         began = self.world.clock.now()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.core.item import Item
 from harness.domain import (
+    Candidate,
     Control,
     Entry,
     Lane,
     Limited,
+    Past,
     Peer,
     Slots,
     Unknown,
@@ -19,6 +21,9 @@ from harness.domain import (
 from harness.ports import World
 
 CONTROLS_LIMIT = 50
+ENDED_RELEASES_LIMIT = 10
+OVER = frozenset({"RELEASED", "GONE"})
+ENDED = frozenset({"PUBLISHED", "ABANDONED"})
 HOLDING = (frozenset({"pause", "resume"}), frozenset({"drain", "resume", "started"}))
 
 
@@ -43,13 +48,13 @@ class Own:
             case "item":
                 return _peer(self.items.get(rest))
             case "entries":
-                return tuple(entry(i, self.items) for i in self.kind("ticket"))
+                return tuple(entry(i, self.items) for i in self.kind("ticket") if self._counts(i))
             case "slots":
                 return self._slots()
             case "lane":
                 return self._lane()
             case "releases":
-                return tuple(_peer(i) for i in self.kind("release"))
+                return self._releases()
             case "director":
                 newest = max(self.kind("director"), key=lambda i: int(i.id.rsplit("/", 1)[1]), default=None)
                 return _peer(newest)
@@ -70,6 +75,33 @@ class Own:
                 news = self.world.bus.news() if self.world.bus else None
                 return news if news is not None else Unknown("no word from the director yet")
         return None
+
+    def with_past(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """Each with what its issue's tickets that are over have come to."""
+        over: dict[int, list[Item[Any]]] = {}
+        for t in self.kind("ticket"):
+            if t.state in OVER:
+                over.setdefault(t.data.issue, []).append(t)
+        return tuple(
+            replace(c, past=_past(over[c.issue.number])) if c.issue.number in over else c for c in candidates
+        )
+
+    def _counts(self, ticket: Item[Any]) -> bool:
+        """A ticket that is over counts until the release that it landed in is: a record keeps all that its
+        decision saw, so what no decision asks for must not be in it."""
+        if ticket.state not in OVER:
+            return True
+        release = self.items.get(ticket.data.landed_in)
+        return release is not None and release.state not in ENDED
+
+    def _releases(self) -> tuple[Peer, ...]:
+        """All that are under way, and the last that ended."""
+        found = self.kind("release")
+        ended = sorted((i for i in found if i.state in ENDED), key=lambda i: (i.entered_at, i.id))
+        left_out = {i.id for i in ended[:-ENDED_RELEASES_LIMIT]}
+        return tuple(
+            Peer(i.id, i.state, i.entered_at, i.entry, i.data) for i in found if i.id not in left_out
+        )
 
     def _commands(self) -> tuple[Control, ...]:
         """Only those that are new are read: each machine asks in each of its turns."""
@@ -131,6 +163,13 @@ def _peer(item: Item[Any] | None) -> Peer | Unknown:
     if item is None:
         return Unknown("not opened yet")
     return Peer(item.id, item.state, item.entered_at, item.entry, item.data)
+
+
+def _past(over: list[Item[Any]]) -> Past:
+    last = max(over, key=lambda t: t.entered_at)
+    attempts = max(t.data.offset + t.data.attempts for t in over)
+    d = last.data
+    return Past(len(over), attempts, last.state, last.entered_at, d.failure, d.detail[:500])
 
 
 def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:

@@ -21,6 +21,7 @@ from harness.domain import (
     Run,
     Status,
 )
+from harness.looks.own import Own
 from harness.perform import places
 from harness.perform.jobs import verdict_of
 from harness.ports import World
@@ -35,13 +36,15 @@ REPOSITORY_S = 3600.0
 @dataclass(frozen=True, slots=True)
 class Reading:
     """How one kind of query is read: by whom, in which pool, how old it may get, whether it must be
-    younger than the asking machine's last record, and which answers will not change any more."""
+    younger than the asking machine's last record, and which answers will not change any more. `joined` adds what
+    our own machines say, each time that it is asked for."""
 
     read: Reader
     port: str
     age_s: float
     fresh: bool = True
     final: Callable[[Any], bool] = lambda value: False
+    joined: Callable[[Own, Any], Any] = lambda own, value: value
 
 
 # ---------------------------------------------------------------- the forge
@@ -346,7 +349,7 @@ def _worktree(world: World, _: str) -> Result[Any]:
 
 
 READERS: Mapping[str, Reading] = {
-    "candidates": Reading(_candidates, "forge", 0.0, fresh=False),
+    "candidates": Reading(_candidates, "forge", 0.0, fresh=False, joined=Own.with_past),
     "issue": Reading(_issue, "forge", 0.0, fresh=False),
     "closed": Reading(_closed, "forge", 2.0),
     "replies": Reading(_replies, "forge", 0.0),

@@ -33,6 +33,7 @@ from harness.domain import (
 from harness.effects import Effect
 from harness.looks import LOCAL, Own
 from harness.machines.director.states import Director
+from harness.machines.kind import known
 from harness.machines.release.states import Release
 from harness.machines.worker.states import Worker
 from harness.perform.outcome import Outcome, Sent
@@ -86,13 +87,16 @@ class Stage:
         world = World(
             self.clock, self.store, lambda: self.policy, Path("/nowhere"), self.epoch, self.clock.now()
         )
-        self.own = Own(world, self.items).answer
+        self.own = Own(world, self.items)
         self.ticker = Ticker(world, self, AtOnce(), self._perform, lambda: self.policy, code=self.code)
 
     def see(self, item: Item[Any], query: str) -> Any:
         head = query.split("/")[0]
-        found = self.facts.get(query, self.facts.get(f"{head}/", self.own if head in LOCAL else Unknown()))
-        return found(query) if callable(found) else found
+        found = self.facts.get(
+            query, self.facts.get(f"{head}/", self.own.answer if head in LOCAL else Unknown())
+        )
+        value = found(query) if callable(found) else found
+        return self.own.with_past(value) if head == "candidates" and known(value) else value
 
     def _perform(self, effect: Effect, sent: Sent, world: World) -> Outcome:
         value = self.values.get(type(effect).__name__, {})

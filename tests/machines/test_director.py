@@ -9,7 +9,7 @@ import pytest
 from handlers import NOW, POLICY, REPO, arrives, done, failed, intents, item, note, peer, said, seen, why
 
 from harness.core.item import Item
-from harness.domain import Absent, Candidate, Control, Entry, Issue, Lane, Limited, Slots, Status
+from harness.domain import Absent, Candidate, Control, Entry, Issue, Lane, Limited, Past, Slots, Status
 from harness.effects import (
     Announce,
     CreateBranch,
@@ -20,7 +20,7 @@ from harness.effects import (
     StartPrepare,
 )
 from harness.failures import Failure
-from harness.looks.own import entry as entry_of
+from harness.looks import Own
 from harness.machines import gates
 from harness.machines.director.plan import order, paused, plan
 from harness.machines.director.planning import BOOT_NEEDS, next_version
@@ -42,8 +42,14 @@ def issue(number: int, *labels: str, created: float = 0.0, **more: Any) -> Issue
     )
 
 
-def candidate(number: int, *labels: str, trusted: bool = True, **more: Any) -> Candidate:
-    return Candidate(issue(number, *labels, **more), trusted)
+def candidate(
+    number: int, *labels: str, trusted: bool = True, past: Past | None = None, **more: Any
+) -> Candidate:
+    return Candidate(issue(number, *labels, **more), trusted, past)
+
+
+def past(state: str, ended_s: float = 3600.0, *, tickets: int = 1, attempts: int = 1, **more: Any) -> Past:
+    return Past(tickets, attempts, state, NOW - ended_s, **more)
 
 
 def entry(number: int, state: str, entered_s: float = 3600.0, **more: Any) -> Entry:
@@ -104,17 +110,25 @@ def test_priority_goes_first_then_age_then_number() -> None:
             (entry(1, "DEFERRED", failure="tests_failed", detail="3 failed of 44\nmore"),),
             "deferred: the tests are still red: 3 failed of 44",
         ),
-        (candidate(1), (entry(1, "GONE", 10),), "gone just now"),
-        (candidate(1, updated_at=NOW - 60), (entry(1, "GONE", 3600),), "chosen"),
-        (candidate(1, updated_at=NOW - 7200), (entry(1, "GONE", 3600),), "gone just now"),
+        (candidate(1, past=past("GONE", 10)), (), "gone just now"),
+        (candidate(1, past=past("GONE"), updated_at=NOW - 60), (), "chosen"),
+        (candidate(1, past=past("GONE"), updated_at=NOW - 7200), (), "gone just now"),
         (
-            candidate(1, updated_at=NOW),
-            (entry(1, "GONE", 3600, failure="conflict", detail="claimed first by b"),),
+            candidate(1, past=past("GONE", 10)),
+            (entry(1, "RELEASED", landed_in=LANE.machine),),
+            "gone just now",
+        ),
+        (candidate(1, past=past("RELEASED"), updated_at=NOW), (entry(1, "CLAIMING"),), "in work"),
+        (
+            candidate(1, past=past("GONE", failure="conflict", detail="claimed first by b"), updated_at=NOW),
+            (),
             "claimed first by b",
         ),
         (
-            candidate(1, updated_at=NOW),
-            (entry(1, "GONE", 21601, failure="conflict", detail="claimed first by b"),),
+            candidate(
+                1, past=past("GONE", 21601, failure="conflict", detail="claimed first by b"), updated_at=NOW
+            ),
+            (),
             "chosen",
         ),
     ],
@@ -352,8 +366,7 @@ def test_dispatch_opens_a_ticket_for_each_that_was_chosen() -> None:
 
 
 def test_an_issue_that_had_a_ticket_gets_one_of_its_own_again() -> None:
-    before = (entry(1, "RELEASED", attempts=3), entry(1, "GONE", attempts=5))
-    facts = seen(world(candidate(1), entries=before))
+    facts = seen(world(candidate(1, past=past("GONE", tickets=2, attempts=5))))
     (effect,) = arrives("director", "DISPATCH", facts, repo=REPO, chosen=(1,))
     assert isinstance(effect, OpenMachine)
     assert (effect.machine, effect.start.offset) == (f"{REPO}/ticket/1~3", 5)
@@ -361,9 +374,10 @@ def test_an_issue_that_had_a_ticket_gets_one_of_its_own_again() -> None:
 
 def test_no_number_of_an_attempt_is_given_twice_after_a_person_asked_for_another_try() -> None:
     """Three attempts failed, a person asked again, the fourth was released; the issue is reopened."""
-    data = Ticket(repo=REPO, issue=1, offset=3, attempts=1)
-    before = entry_of(Item(f"{REPO}/ticket/1", "RELEASED", data), {})
-    facts = seen(world(candidate(1), entries=(before,)))
+    name = f"{REPO}/ticket/1"
+    items = {name: Item(name, "RELEASED", Ticket(repo=REPO, issue=1, offset=3, attempts=1))}
+    own = Own(None, items)  # type: ignore[arg-type]
+    facts = seen(world(*own.with_past((candidate(1),))))
     (effect,) = arrives("director", "DISPATCH", facts, repo=REPO, chosen=(1,))
     assert isinstance(effect, OpenMachine)
     assert attempt_code(effect.start, 1) == "1.5"

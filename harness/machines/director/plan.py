@@ -69,7 +69,7 @@ def plan(seen: Seen) -> Plan:
     entries: tuple[Entry, ...] = seen["entries"]
     slots: Slots = seen["slots"]
     lane: Lane = seen["lane"]
-    newest = {e.issue: e for e in sorted(entries, key=lambda e: e.entered_at)}
+    under_way = {e.issue: e for e in entries if e.state not in DONE}
     room = max(p.max_workers - slots.live - len(slots.waiting), 0)
     in_batch = sum(
         1 for e in entries if e.state not in DONE | PARKED or (e.landed_in and e.landed_in == lane.machine)
@@ -81,7 +81,7 @@ def plan(seen: Seen) -> Plan:
     chosen: list[Candidate] = []
     wanted = 0
     for c in order(seen["candidates"], p):
-        why = _not_eligible(c, newest.get(c.issue.number), seen.now, p.claim_stale_s)
+        why = _not_eligible(c, under_way.get(c.issue.number), seen.now, p.claim_stale_s)
         if not why:
             wanted += not closed
             if closed or openless:
@@ -113,16 +113,16 @@ def _closed(seen: Seen) -> str:
 
 
 def _not_eligible(c: Candidate, entry: Entry | None, now: float, claim_stale_s: float) -> str:
-    issue = c.issue
-    lost = entry is not None and entry.state == "GONE" and entry.failure == Failure.CONFLICT
-    if entry is not None and lost and now - entry.entered_at < claim_stale_s:
-        return entry.detail
+    issue, past = c.issue, c.past
     if entry is not None and entry.state in PARKED:
         return f"{entry.state.lower()}: {first_line(explain(entry.failure, entry.detail), 200)}"
-    if entry is not None and entry.state not in DONE:
+    if entry is not None:
         return UNDER_WAY[entry.state]
-    if entry is not None and (issue.updated_at <= entry.entered_at or now - entry.entered_at < SETTLE_S):
-        return f"{entry.state.lower()} just now"
+    lost = past is not None and past.state == "GONE" and past.failure == Failure.CONFLICT
+    if past is not None and lost and now - past.ended_at < claim_stale_s:
+        return past.detail
+    if past is not None and (issue.updated_at <= past.ended_at or now - past.ended_at < SETTLE_S):
+        return f"{past.state.lower()} just now"
     if issue.locked:
         return "the conversation is locked"
     if issue.author_kind == "Bot" and not c.trusted:

@@ -69,27 +69,23 @@ def _summary(seen: Seen) -> str:
 
 
 def begin_dispatch(item: Item[Director], seen: Seen) -> tuple[Effect, ...]:
-    entries: tuple[Entry, ...] = seen["entries"]
     by_issue = {c.issue.number: c for c in seen["candidates"]}
-    return tuple(
-        _open(item.data.repo, by_issue[n], entries, seen.policy) for n in item.data.chosen if n in by_issue
-    )
+    return tuple(_open(item.data.repo, by_issue[n], seen.policy) for n in item.data.chosen if n in by_issue)
 
 
-def _open(repo: str, c: Candidate, entries: tuple[Entry, ...], policy: Policy) -> OpenMachine:
+def _open(repo: str, c: Candidate, policy: Policy) -> OpenMachine:
     """A ticket of an issue that had one before (reopened,
     labelled again) gets a name and numbers of its own."""
-    before = [e for e in entries if e.issue == c.issue.number]
-    name = f"{repo}/ticket/{c.issue.number}" + (f"~{len(before) + 1}" if before else "")
+    past = c.past
+    name = f"{repo}/ticket/{c.issue.number}" + (f"~{past.tickets + 1}" if past else "")
     lands = "lane" if policy.mode == "train" else "person"
-    offset = max((e.attempts for e in before), default=0)
     start = Ticket(
         repo=repo,
         issue=c.issue.number,
         title=c.issue.title,
         author=c.issue.author,
         lands=lands,
-        offset=offset,
+        offset=past.attempts if past else 0,
     )
     return OpenMachine(name, start)
 
