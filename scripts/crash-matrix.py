@@ -120,9 +120,7 @@ def run(a: argparse.Namespace) -> bool:
     began, root = time.monotonic(), new_root()
     runtime = "docker" if a.docker else "process"
     asked = [m for text in a.mode for m in modes_of(text)]
-    routes = (
-        [BY_NAME[n] for n in a.path] if a.path else [r for r in ROUTES if not a.docker or r.in_containers]
-    )
+    routes = [BY_NAME[n] for n in a.path] if a.path else list(ROUTES)
     wanted = {r: asked or ([at(*SAMPLE[runtime])] if a.sample else whole(a.who)) for r in routes}
     bad: list[str] = []
     a.log.parent.mkdir(parents=True, exist_ok=True)

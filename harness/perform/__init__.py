@@ -58,7 +58,7 @@ def _perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
         case fx.MergePull():
             return forge.merge_pull(effect, world)
         case fx.SetStatus():
-            return forge.set_status(effect, world)
+            return forge.set_status(effect, sent, world)
         case fx.PublishRelease():
             return forge.publish_release(effect, sent, world)
         case fx.EnsureLabels():

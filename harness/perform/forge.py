@@ -194,14 +194,22 @@ def merge_pull(e: fx.MergePull, world: World) -> Outcome:
     return from_result(merged, world.clock.now(), lambda sha: {"sha": sha})
 
 
-def set_status(e: fx.SetStatus, world: World) -> Outcome:
+def set_status(e: fx.SetStatus, sent: Sent, world: World) -> Outcome:
+    """The newest of its context counts; a forge keeps and shows all of them."""
     forge = _forge(world)
-    found = forge.checks(e.sha)
-    if isinstance(found, Ok) and any(c.name == e.context and c.state == e.state for c in found.value):
-        return Outcome.done({})
-    return from_result(
-        forge.set_status(e.sha, e.context, e.state, e.description), world.clock.now(), lambda _: {}
-    )
+
+    def look() -> Result[Any]:
+        found = forge.checks(e.sha)
+        if isinstance(found, Ok):
+            there = any(c.name == e.context and c.state == e.state for c in found.value)
+            return Ok({} if there else NOT_THERE)
+        return found
+
+    def act() -> Outcome:
+        made = forge.set_status(e.sha, e.context, e.state, e.description)
+        return from_result(made, world.clock.now(), lambda _: {})
+
+    return _keyed(look, act, sent, world)
 
 
 def publish_release(e: fx.PublishRelease, sent: Sent, world: World) -> Outcome:

@@ -123,7 +123,10 @@ def publish(e: fx.Publish, world: World) -> Outcome:
     tip = _tip(world, e.branch)
     if not isinstance(tip, Ok):
         return from_result(tip, now)
-    if tip.value and tip.value != e.sha and not _may_replace(e, tip.value, world):
+    may = _may_replace(e, tip.value, world) if tip.value and tip.value != e.sha else Ok(True)
+    if not isinstance(may, Ok):
+        return from_result(may, now)
+    if not may.value:
         text = f"somebody else pushed {tip.value[:12]} to {e.branch}; their commits stay"
         return Outcome.failed(Failure.CONFLICT, text)
     _remember(e, world)
@@ -143,12 +146,11 @@ def _may_lift(detail: str) -> bool:
     return not _CONTENT.search(detail)
 
 
-def _may_replace(e: fx.Publish, tip: str, world: World) -> bool:
+def _may_replace(e: fx.Publish, tip: str, world: World) -> Result[bool]:
     """What is there is ours (we pushed it), or the new work contains it."""
     if tip in (world.store.get(f"published/{e.branch}") or []):
-        return True
-    inside = _repo(world).fetch().bind(lambda _: _repo(world).is_ancestor(tip, e.sha))
-    return isinstance(inside, Ok) and inside.value
+        return Ok(True)
+    return _repo(world).fetch().bind(lambda _: _repo(world).is_ancestor(tip, e.sha))
 
 
 def _remember(e: fx.Publish, world: World) -> None:

@@ -169,7 +169,9 @@ def _end_prepare(name: str, world: World) -> Outcome | None:
     if not name or world.store.get(f"prepared/{name}") is not None:
         return None
     there = _runtime(world).status(name)
-    if isinstance(there, Ok) and there.value is not None and there.value.exit == 0:
+    if not isinstance(there, Ok):
+        return from_result(there, world.clock.now())
+    if there.value is not None and there.value.exit == 0:
         world.store.put(f"prepared/{name}", {"at": world.clock.now()})
         removed = _runtime(world).remove(name)
         return None if isinstance(removed, Ok) else from_result(removed, world.clock.now())
@@ -261,7 +263,9 @@ def stop(name: str, grace_s: float, world: World) -> Outcome:
     if not isinstance(stopped, Ok):
         return from_result(stopped, world.clock.now())
     again = _runtime(world).status(name)
-    if isinstance(again, Ok) and again.value is not None and again.value.alive:
+    if not isinstance(again, Ok):
+        return from_result(again, world.clock.now())
+    if again.value is not None and again.value.alive:
         return Outcome("later", None, Failure.INFRA_ENGINE, f"{name} is stopping", world.clock.now() + 0.2)
     return Outcome.done({})
 

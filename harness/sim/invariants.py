@@ -120,6 +120,9 @@ class Checker:
         for head, n in heads.items():
             if n > 1:
                 self.say("one pull a head", f"{head}: {n}")
+        for sha, said in hub.statuses.items():
+            if len(said) > 1 and said[-1] == said[-2]:
+                self.say("one status a key", f"{sha[:12]} {said[-1].name} {said[-1].state}")
         if len(hub.comments) == self.comments_seen:
             return
         self.comments_seen = len(hub.comments)

@@ -24,6 +24,7 @@ from harness.tick import Fenced, StoreUnavailable, Ticker
 Key = tuple[Any, ...]
 Delay = Callable[[str], float]
 Perform = Callable[[Effect, Sent, World], Outcome]
+Mark = Callable[[float], Any]
 PERIOD_S = 10.0
 SHOWS: Mapping[str, tuple[str, ...]] = {
     "entries": ("ticket", "attempt moves"),
@@ -97,9 +98,11 @@ class LateLooks(Looks):
     """Reads that are made at once and known later: what arrives may be older than what has happened since."""
 
     delay: Delay = staticmethod(at_once)
+    reads = 0
     on_way: list[tuple[float, Callable[[], None]]]
 
     def _read(self, query: str, reading: Reading, rest: str, kept: Any) -> None:
+        self.reads += 1
         wait_s = self.delay(reading.port)
         if not wait_s:
             super()._read(query, reading, rest, kept)
@@ -135,7 +138,7 @@ class Turns:
     strikes: dict[str, int] = field(default_factory=dict)
     bugs: list[str] = field(default_factory=list)
     quiet: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    wanted: dict[str, tuple[Item[Any], Any, tuple[str, ...]]] = field(default_factory=dict)
+    depends: dict[str, tuple[Item[Any], Any, tuple[Mark, ...]]] = field(default_factory=dict)
     changes: dict[str, int] = field(default_factory=dict)
     troubled: bool = False
     moment: int = 0
@@ -195,14 +198,15 @@ class Turns:
             if not self.live(name):
                 continue
             item = self.items[name]
-            marks = self._marks(item)
+            marks, reads = self._marks(item), self.looks.reads
             if self.quiet.get(name) == marks:
                 continue
             new = self._tick(item)
             self.ticks += 1
             if new is item:
                 # What was read just now is in the marks of this very answer: looks are read while ticking.
-                self.quiet[name] = self._marks(item)
+                same = item.open_intent is None and self.looks.reads == reads
+                self.quiet[name] = marks if same else self._marks(item)
                 continue
             moved = True
             self._keep(new)
@@ -283,43 +287,46 @@ class Turns:
             period,
             flies,
             self.troubled,
-            *[self._mark(q, now) for q in self._wants(item)],
+            *[mark(now) for mark in self._depends(item)],
         )
 
-    def _wants(self, item: Item[Any]) -> tuple[str, ...]:
-        """What a tick of this item asks for: the same as long as item and policy are."""
+    def _depends(self, item: Item[Any]) -> tuple[Mark, ...]:
+        """The marks of what a tick of this item asks for: the same as long as item and policy are."""
         policy = self.ticker.policy()
-        kept = self.wanted.get(item.id)
+        kept = self.depends.get(item.id)
         if kept is not None and kept[0] is item and kept[1] is policy:
             return kept[2]
         kind = kind_of(item.id)
         wants = () if item.state in kind.table.final else tuple(kind.alarms(item, policy))
         if item.open_intent is None:
             wants = (*kind.wants(item, policy), *wants)
-        self.wanted[item.id] = (item, policy, wants)
-        return wants
+        marks = tuple([self._mark(q) for q in wants])
+        self.depends[item.id] = (item, policy, marks)
+        return marks
 
-    def _mark(self, query: str, now: float) -> Any:
-        kept = self.ticker.looks.kept.get(query)  # type: ignore[attr-defined]
-        if kept is not None:
-            return (kept.begun, kept.bad, kept.reading, kept.not_before <= now)
+    def _mark(self, query: str) -> Mark:
         head, _, rest = query.partition("/")
         if head not in LOCAL:
-            return None
+            return lambda now: self._read(query, now)
         if head == "item":
-            return self.changes.get(rest)
+            return lambda now: self.changes.get(rest)
         shown = SHOWS.get(head)
         if shown is not None:
-            return tuple([self.changes.get(k) for k in shown])
+            return lambda now: [self.changes.get(k) for k in shown]
+        own, store = self.looks.own, self.ticker.world.store
         match head:
             case "controls":
-                return len(self.ticker.world.store.controls())
+                return lambda now: len(store.controls())
             case "beat":
-                return self.word(rest)
+                return lambda now: self.word(rest)
             case "asked":
-                return len(self.looks.own.answer(query))
+                return lambda now: len(own.answer(query))
             case _:
-                return self.looks.own.answer(query)
+                return lambda now: own.answer(query)
+
+    def _read(self, query: str, now: float) -> Any:
+        kept = self.looks.kept.get(query)
+        return None if kept is None else (kept.begun, kept.bad, kept.reading, kept.not_before <= now)
 
     # ------------------------------------------------------------ when something is next to be done
 

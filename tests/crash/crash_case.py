@@ -25,9 +25,9 @@ from typing import Any
 import tomli_w
 from crash_facts import facts
 from crash_kills import CALM, KILLED, Covered, Kills, Strikes, covered_file, crossing, numbers, stands
-from crash_paths import BOT, FILES, NEW_IMAGE, OLD_IMAGE, PERSON, REPO, Route, Scene, config_of
+from crash_paths import BOT, FILES, OLD_IMAGE, PERSON, REPO, Route, Scene, config_of
 from crash_runtime import picker, run_shim
-from demo_world import sweep
+from demo_world import docker, sweep
 
 from harness.compose import director
 from harness.compose.runtimes import pick_runtime
@@ -106,7 +106,7 @@ def fork(do: Callable[[], int], out: Path | None = None) -> int:
 @dataclass
 class Case:
     """`who` ("director", or "worker": any of them) dies as `kills` says. With an `image` workers and gates are
-    containers of a real engine, else processes."""
+    containers of a real engine, of a name of its own for that image; else processes."""
 
     folder: Path
     seeded: Path
@@ -129,6 +129,11 @@ class Case:
     def runtime(self) -> str:
         return "docker" if self.image else "process"
 
+    @property
+    def scene(self) -> Scene:
+        own = f"harness-crash:{self.folder.parent.name}-{self.folder.name}".lower()
+        return Scene(self.url, self.folder, own if self.image else "")
+
     def run(self) -> Outcome:
         began = time.monotonic()
         outcome = Outcome(self.route.name, self.who, self.mode, self.runtime)
@@ -142,7 +147,7 @@ class Case:
             outcome.trouble = f"{type(e).__name__}: {e}"
         finally:
             self._close()
-            sweep(self.folder, self.runtime)
+            self.sweep()
         for log in sorted(self.folder.glob(f"{self.who}-*.crossed"), key=numbers):
             life = log.read_text().splitlines()
             if life[-1:] == [KILLED]:
@@ -153,6 +158,12 @@ class Case:
         outcome.seconds = round(time.monotonic() - began, 2)
         outcome.cpu_s = round(used.user + used.system + used.children_user + used.children_system, 2)
         return outcome
+
+    def sweep(self) -> None:
+        """What is left of a run: nothing, where it ended well but for its image."""
+        sweep(self.folder, self.runtime)
+        if self.image:
+            docker("rmi", self.scene.image, check=False)
 
     # ------------------------------------------------------------ the stage
 
@@ -172,13 +183,15 @@ class Case:
         os.close(into)
         self.url = _hear(out)
         config = config_of(
-            self.route, self.folder, self.url, self.image, self.who == "director" and not self.image
+            self.route, self.folder, self.url, self.scene.image, self.who == "director" and not self.image
         )
+        if self.image:
+            docker("tag", self.image, self.scene.image)
         (self.folder / "harness.toml").write_text(tomli_w.dumps(config))
         self.line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.line.bind(str(self.folder / "call"))
         self.line.listen(16)
-        self.route.before(Scene(self.url, self.folder))
+        self.route.before(self.scene)
 
     def _close(self) -> None:
         if self.forge:
@@ -191,7 +204,7 @@ class Case:
 
     def _live(self) -> None:
         """Directors one after another, until one comes to the end."""
-        scene, end, looked = Scene(self.url, self.folder), time.monotonic() + self.limit_s, 0.0
+        scene, end, looked = self.scene, time.monotonic() + self.limit_s, 0.0
         struck = Strikes(self.folder, self.kills, Covered(self.covered))
         pid = self._start()
         while True:
@@ -234,12 +247,12 @@ class Case:
             load(self.folder / "harness.toml"), boundary=cross, report=_report, pick=pick
         )
         box.append(running)
-        seen = self.folder / "marks" / "seen-image"
+        seen, built = self.scene.marks / "seen-image", self.scene.marks / "new-image"
         after = running.loop.after
 
         def each(loop: object) -> None:
             after(running.loop)
-            if running.force.policy.image == NEW_IMAGE and not seen.exists():
+            if not seen.exists() and built.exists() and running.force.policy.image == built.read_text():
                 seen.touch()
 
         running.loop.after = each

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from demo_world import relabel
+
 REPO = "acme/tally"
 BOT, PERSON = "b07" * 12 + "beef", "ada" * 12 + "cafe"
 FILES = {"README.md": "# tally\n", "check.sh": "! test -e broken\n", "same.txt": "as it was\n"}
@@ -23,21 +25,42 @@ NEWS_S = 3.0
 
 @dataclass
 class Scene:
-    """What people and agents of one world can see and touch. `marks` is a folder that agents look into."""
+    """What people and agents of one world can see and touch. `marks` is a folder that agents look into; in a
+    container they see their own home instead. `image` is this world's own name of one; without it, the file `image`
+    says which image there is."""
 
     url: str
     folder: Path
+    image: str = ""
 
     @property
     def marks(self) -> Path:
         return self.folder / "marks"
 
+    def _homes(self) -> list[Path]:
+        """Where the slow agent, which issue 2 has, looks for marks and leaves its own."""
+        return [self.marks, *self.folder.glob("data/attempts/2.*/home")]
+
+    def marked(self, name: str) -> bool:
+        return any((home / name).exists() for home in self._homes())
+
     def let_go(self) -> None:
-        """The slow agent, which issue 2 has, may go on. In a container it sees no `marks`, but its own home."""
-        (self.marks / "go").touch()
-        for home in self.folder.glob("data/attempts/2.*/home"):
+        for home in self._homes():
             if not (home / "go").exists():
                 (home / "go").touch()
+
+    def build(self) -> None:
+        """Another image under the same name. `marks/new-image` has its id before a director can see it."""
+        if self.image:
+            relabel(self.image, self._tell)
+        else:
+            self._tell(NEW_IMAGE)
+            new = self.folder / "image.new"
+            new.write_text(NEW_IMAGE)
+            new.rename(self.folder / "image")
+
+    def _tell(self, built: str) -> None:
+        (self.marks / "new-image").write_text(built)
 
     def call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, token: str = PERSON
@@ -75,11 +98,6 @@ class Route:
     published: int = 1
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     before: Person = nobody
-
-    @property
-    def in_containers(self) -> bool:
-        """Whether it needs no second image."""
-        return self.person is not builds_an_image
 
 
 # ---------------------------------------------------------------- what people do
@@ -137,15 +155,13 @@ def lets_go_after_release(scene: Scene) -> None:
 def builds_an_image(scene: Scene) -> None:
     """A newer image once the slow agent works; it goes on when the release of the other issue, and with it the
     news of the image, has been out for a while."""
-    image, out = scene.folder / "image", scene.marks / "out"
-    if (scene.marks / "works").exists() and image.read_text() != NEW_IMAGE:
-        new = image.with_name("image.new")
-        new.write_text(NEW_IMAGE)
-        new.rename(image)
-    if (scene.marks / "seen-image").exists() and not out.exists() and scene.call("GET", "/releases"):
+    out = scene.marks / "out"
+    if scene.marked("works") and not scene.marked("new-image"):
+        scene.build()
+    if scene.marked("seen-image") and not out.exists() and scene.call("GET", "/releases"):
         out.touch()
     if out.exists() and time.time() - out.stat().st_mtime > NEWS_S:
-        (scene.marks / "go").touch()
+        scene.let_go()
 
 
 # ---------------------------------------------------------------- the paths

@@ -22,7 +22,6 @@ from crash_case import LIMIT_S, Case, fork, learn, make_seed, run_case
 from crash_kills import CALM, LIVES_LIMIT, Kills, covered_file, place_of
 from crash_paths import Route
 from crash_tree import adopt_orphans, end_all
-from demo_world import sweep
 
 Mode = tuple[str, Kills]
 QUIET: Mode = ("calm", CALM)
@@ -96,7 +95,7 @@ class Sweep:
         finally:
             end_all()
             for case, _ in self.running.values():
-                sweep(case.folder, case.runtime)
+                case.sweep()
                 shutil.rmtree(case.folder, ignore_errors=True)
             self.running.clear()
 

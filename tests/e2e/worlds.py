@@ -21,6 +21,7 @@ from demo_world import (
     git,
     inspect,
     journals,
+    relabel,
     terminate,
     wait_for,
 )
@@ -263,7 +264,7 @@ def upgrade(stage: Stage) -> Upgraded:
             wait_for(lambda: (home / "note").exists(), 120, "the slow agent works")
             first = [_container(world.folder, "-2-1-i1")]
             wait_for(lambda: world.states("/ticket/").get("1") == "LANDED", 120, "issue 1 has landed")
-            new = _relabel(image)
+            new = relabel(image)
             cut = world.run("release", "cut")
             wait_for(lambda: world.repo()["releases"], 120, "the first release is published")
             director = "\n".join(world.states("/director/").values())
@@ -284,15 +285,6 @@ def upgrade(stage: Stage) -> Upgraded:
 def _tag(image: str, name: str) -> str:
     docker("tag", image, name)
     return docker("image", "inspect", "-f", "{{.Id}}", name)
-
-
-def _relabel(image: str) -> str:
-    """Another image of the same content under the same name."""
-    made = docker("create", image, "true")
-    try:
-        return docker("commit", "--change", f"LABEL e2e={uuid.uuid4().hex}", made, image)
-    finally:
-        docker("rm", made)
 
 
 def _container(folder: Path, end: str) -> dict[str, Any]:

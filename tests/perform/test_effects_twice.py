@@ -241,6 +241,29 @@ def test_a_request_that_never_arrived_is_sent_once_more(make: Make, tmp_path: Pa
     assert _plain(lossy, tmp_path / "lossy") == _plain(calm, tmp_path / "calm")
 
 
+@pytest.mark.parametrize("make", [*ON_FORGE, *ON_GIT, *ON_ENGINE], ids=ident)
+def test_what_could_not_be_read_is_not_taken_for_absent(make: Make, w: Workshop) -> None:
+    """It was done and its answer lost; then each read fails once before it succeeds."""
+    effect = make(w)
+    assert w.drive(effect)[-1].status == "done"
+    once = w.seen()
+    _fail_each_read_once(w)
+    again = w.drive(effect, Sent(w.clock.at - 60.0))[-1]
+    assert again.status == "done", again
+    assert w.seen() == once
+
+
+def test_work_waits_while_nobody_can_tell_whose_branch_it_is(w: Workshop) -> None:
+    """A fetch that fails says nothing of who pushed what is there: no conflict, and no work given up."""
+    base = w.branch("agent/12", theirs="1")
+    sha, bundle = w.bundle("12.1", base, new="1")
+    effect = fx.Publish("12.1", 12, sha, w.main, "agent/12", bundle)
+    _fail_each_read_once(w)
+    told = w.drive(effect)
+    assert [o.failure for o in told if o.status == "failed"] == []
+    assert told[-1].status == "done" and w.remote.refs["refs/heads/agent/12"] == sha
+
+
 WRITES = frozenset(
     {
         "comment",
@@ -260,6 +283,28 @@ WRITES = frozenset(
 
 def _plain(w: Workshop, folder: Path) -> str:
     return w.seen().replace(str(folder), "")
+
+
+def _fail_each_read_once(w: Workshop) -> None:
+    failed: set[str] = set()
+
+    def first(name: str) -> bool:
+        before = name in failed
+        failed.add(name)
+        return not before
+
+    def failing(name: str, read: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any) -> Any:
+            return Err(Failure.FORGE_DOWN, "no answer") if first(name) else read(*args)
+
+        return asked
+
+    w.forge.before = lambda name, args: (
+        Err(Failure.FORGE_DOWN, "no answer") if name not in WRITES and first(name) else None
+    )
+    w.runtime.fault = lambda op, name: "before" if op not in ("start", "stop", "remove") and first(op) else ""
+    for name in ("remote_refs", "fetch", "is_ancestor"):
+        setattr(w.repo, name, failing(name, getattr(w.repo, name)))
 
 
 def _lose_each_answer_once(w: Workshop) -> None:

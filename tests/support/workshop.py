@@ -127,7 +127,7 @@ class Workshop:
                 "issues": {n: [i.open, i.title, sorted(i.labels)] for n, i in h.issues.items()},
                 "comments": [[n, c.author, c.body] for n, c in h.comments.values()],
                 "pulls": {n: [p.head, p.base, p.open, p.merged, p.title, p.body] for n, p in h.pulls.items()},
-                "statuses": {s: {k: c.state for k, c in v.items()} for s, v in h.statuses.items()},
+                "statuses": {s: [f"{c.name} {c.state}" for c in v] for s, v in h.statuses.items()},
                 "releases": h.release_texts,
                 "labels": sorted(h.labels),
                 "refs": {r: self.remote.commits[s].tree_sha for r, s in sorted(self.remote.refs.items())},

@@ -343,7 +343,7 @@ class MemoryForge:
 
         def work() -> Result[None]:
             shown = "failure" if state == "error" else state
-            self.hub.statuses.setdefault(sha, {})[context] = Check(context, shown)
+            self.hub.statuses.setdefault(sha, []).append(Check(context, shown))
             self.hub.changed()
             return Ok(None)
 
@@ -351,7 +351,7 @@ class MemoryForge:
 
     def checks(self, sha: str) -> Result[tuple[Check, ...]]:
         def work() -> Result[tuple[Check, ...]]:
-            statuses, runs = self.hub.statuses.get(sha, {}), self.hub.runs.get(sha, {})
+            statuses, runs = self.hub.last_statuses(sha), self.hub.runs.get(sha, {})
             return Ok((*statuses.values(), *runs.values()))
 
         return self._do("checks", {"sha": sha}, work)

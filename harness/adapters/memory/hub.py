@@ -53,7 +53,7 @@ class Hub:
     pulls: dict[int, Pull] = field(default_factory=dict)
     opened_at: dict[int, float] = field(default_factory=dict)
     reviews: dict[int, list[Review]] = field(default_factory=dict)
-    statuses: dict[str, dict[str, Check]] = field(default_factory=dict)
+    statuses: dict[str, list[Check]] = field(default_factory=dict)
     runs: dict[str, dict[str, Check]] = field(default_factory=dict)
     releases: dict[str, Published] = field(default_factory=dict)
     release_texts: dict[str, Mapping[str, str]] = field(default_factory=dict)
@@ -156,11 +156,15 @@ class Hub:
         approved = sum(1 for s in last.values() if s == "APPROVED")
         if approved < self.required_reviews:
             return f"At least {self.required_reviews} approving review is required."
-        have = {**self.statuses.get(pull.head_sha, {}), **self.runs.get(pull.head_sha, {})}
+        have = {**self.last_statuses(pull.head_sha), **self.runs.get(pull.head_sha, {})}
         for name in self.required_checks:
             if name not in have or have[name].state != "success":
                 return f'Required status check "{name}" is expected.'
         return ""
+
+    def last_statuses(self, sha: str) -> dict[str, Check]:
+        """Of each context the newest: a forge keeps all that were ever set."""
+        return {c.name: c for c in self.statuses.get(sha, ())}
 
     # ------------------------------------------------------------ people
 
