@@ -30,6 +30,7 @@ from harness.ports import World
 BLOB_ABOVE_BYTES = 2048
 SNAPSHOT_EVERY = 200
 EFFECT_AGE_S = 86400.0
+LATER_SHARE, LATER_LIMIT_S = 0.05, 2.0
 _SMALL = frozenset({bool, int, float})
 
 
@@ -137,7 +138,10 @@ class Ticker:
     def _settle(self, item: Item[Any], intent: Intent, key: tuple[Any, ...], outcome: Outcome) -> Item[Any]:
         self.boundary(f"after {intent.effect.get('$')} of {item.id}")
         if outcome.status == "later":
-            self.later[key] = outcome.not_before
+            # What has waited long can wait a little longer: nobody asks five times a second all night.
+            now = self.world.clock.now()
+            longer = min(max(now - intent.begun_at, 0.0) * LATER_SHARE, LATER_LIMIT_S)
+            self.later[key] = max(outcome.not_before, now + longer)
             self.waiting[item.id] = outcome.detail
             return item
         self.later.pop(key, None)

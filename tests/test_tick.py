@@ -131,6 +131,26 @@ def test_our_own_spacing_is_not_journalled(w: Workshop) -> None:
     assert b.tick(item).intents[0].status == "done"
 
 
+def test_what_waits_for_long_is_asked_less_often(w: Workshop) -> None:
+    """A worker whose director is away: five times a second at first, every other second in the end."""
+    b = Bench(w)
+    item, asked = opened(b), []
+
+    def away(name: str, args: Any) -> Err:
+        asked.append(w.clock.at)
+        return Err(Failure.FORGE_RATE_LIMITED, "own: not yet", not_before=w.clock.at + 0.2)
+
+    w.forge.before = away
+    began = w.clock.at
+    while w.clock.at < began + 600.0:
+        item = b.tick(item)
+        w.clock.at += 0.1
+    first, last = (sum(1 for at in asked if start <= at - began < start + 10.0) for start in (0.0, 590.0))
+    assert first >= 15 and last <= 6
+    w.forge.before = lambda name, args: None
+    assert b.rest(item).intents[0].status == "done"
+
+
 def test_a_limit_of_the_forge_is_waited_out_and_charged_to_nobody(w: Workshop) -> None:
     b = Bench(w)
     until = w.clock.at + 60.0

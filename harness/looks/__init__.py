@@ -54,10 +54,10 @@ class Looks:
     tidied: float = 0.0
 
     def see(self, item: Item[Any], query: str) -> Any:
-        rest = query.partition("/")[2]
-        head = _head(query)
+        head, _, rest = query.partition("/")
         if head in LOCAL:
             return self.own.answer(query)
+        head = _head(query)
         reading = READERS[head]
         now = self.world.clock.now()
         self._tidy(now)
