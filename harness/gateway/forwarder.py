@@ -111,7 +111,7 @@ class Forwarder:
             await self._say(writer, 503, f"the director was not there for {self.hold_s:.0f} s")
             return
         from_director, to_director = pair
-        frame = ReplyFrame()
+        frame = ReplyFrame(self._count)
         up = asyncio.create_task(_pump(reader, to_director))
         down = asyncio.create_task(_pump(from_director, writer, frame))
         try:
@@ -130,13 +130,17 @@ class Forwarder:
     async def _end(self, frame: ReplyFrame, writer: asyncio.StreamWriter) -> None:
         """The director's side has ended: whole, or in the middle of things."""
         if frame.whole():
-            self.gaps += frame.marked
             return
-        self.gaps += 1
+        if not frame.marked:
+            self._count()
         if frame.begun:
             writer.transport.abort()  # a cut reply must not look like a short one
         else:
             await self._say(writer, 503, "the director went away")
+
+    def _count(self) -> None:
+        """Before the agent has the answer: it may end at once, and must not be charged for it."""
+        self.gaps += 1
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """Connect, and hold the request while nobody listens. None after `hold_s`."""
@@ -146,7 +150,8 @@ class Forwarder:
             try:
                 return await asyncio.open_unix_connection(str(self.socket), limit=HEAD_LIMIT_BYTES)
             except OSError:
-                self.gaps += not held
+                if not held:
+                    self._count()
                 held = True
                 left = end - loop.time()
                 if left <= 0:

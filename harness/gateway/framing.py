@@ -5,7 +5,7 @@ The one rule: bodies pass as bytes; one request a connection, so that each head 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 HEAD_LIMIT_BYTES = 64 << 10
 SERVED = ("/model/", "/git/")
@@ -29,9 +29,10 @@ def rewrite(head: bytes, extra: Mapping[str, str]) -> bytes:
 
 class ReplyFrame:
     """Watches a reply pass. `begun`: its final head was seen; `whole()`: what was seen is all of it;
-    `marked`: its head says that the director restarts."""
+    `marked`: its head says that the director restarts, which is told to `on_mark` before the head goes on."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_mark: Callable[[], None] = lambda: None) -> None:
+        self.on_mark = on_mark
         self.begun = False
         self.marked = False
         self._head = b""
@@ -59,6 +60,8 @@ class ReplyFrame:
         self.begun = True
         lower = head.lower()
         self.marked = b"\r\nx-harness-reason: restarting\r\n" in lower
+        if self.marked:
+            self.on_mark()
         self._chunked = b"\r\ntransfer-encoding: chunked\r\n" in lower
         at = lower.find(b"\r\ncontent-length:")
         if at >= 0:

@@ -166,6 +166,8 @@ def builds_an_image(scene: Scene) -> None:
 
 # ---------------------------------------------------------------- the paths
 
+# What an agent does again after it was killed must come to the same: a container may die in the middle of it.
+
 WAIT = "while [ ! -e MARKS/go ]; do sleep 0.2; done"
 ONE = "echo one >one.txt"
 COUNT = "echo >>MARKS/ran-$HARNESS_ISSUE"
@@ -173,7 +175,7 @@ ROUTES: tuple[Route, ...] = (
     Route("happy", "one issue, released", ("Add one.txt",), ONE),
     Route(
         "rework", "its tests are red once", ("Add one.txt",),
-        f"case $HARNESS_ROUND in 1) {ONE}; touch broken ;; *) rm -f broken; echo more >>one.txt ;; esac",
+        f"case $HARNESS_ROUND in 1) {ONE}; touch broken ;; *) rm -f broken; printf 'one\\nmore\\n' >one.txt ;; esac",
     ),
     Route(
         "review", "a reviewer asks for changes, then approves", ("Add one.txt",),

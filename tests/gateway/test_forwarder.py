@@ -237,12 +237,13 @@ EMPTY = b"HTTP/1.1 204 No Content\r\nx-harness-reason: restarting\r\n\r\n"
 @pytest.mark.parametrize("reply", [CHUNKED, SIZED, EMPTY])
 @pytest.mark.parametrize("step", [1, 3, 1000])
 def test_a_reply_is_whole_at_its_last_byte_and_not_before(reply: bytes, step: int) -> None:
-    frame = ReplyFrame()
+    told: list[bool] = []
+    frame = ReplyFrame(lambda: told.append(True))
     for i in range(0, len(reply) - 1, step):
         frame.feed(reply[i : min(i + step, len(reply) - 1)])
     assert not frame.whole()
     frame.feed(reply[-1:])
-    assert frame.whole() and frame.marked == (reply is EMPTY)
+    assert frame.whole() and frame.marked == (reply is EMPTY) == bool(told)
 
 
 def test_answers_are_scripted_as_they_are_sent() -> None:
