@@ -13,6 +13,12 @@ python scripts/mutations.py || bad=1
 python scripts/crash-matrix.py --no-table || bad=1
 python scripts/crash-matrix.py --who worker --no-table || bad=1
 python benchmarks/git_weather.py || bad=1
+if docker version >/dev/null 2>&1 && scripts/build-image.sh; then
+  python scripts/crash-matrix.py --docker harness-worker:dev --no-table || bad=1
+  python scripts/crash-matrix.py --docker harness-worker:dev --who worker --no-table || bad=1
+else
+  echo "nightly: no crashes in containers: they need an engine and the worker image" >&2
+fi
 if [ "$(id -u)" = 0 ] && command -v dockerd >/dev/null; then
   python benchmarks/engine_nights.py || bad=1
 else

@@ -64,7 +64,7 @@ go with the speed of two machines of one world; a sample, or a part that was cut
 file again from the outcomes that the runs wrote down in `.cache/crash-matrix.jsonl`.
 
 A run is a world of its own: the embedded forge over HTTP, real git, SQLite and files, and directors, workers and gates
-as processes. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
+as processes; in the parts that say so, workers and gates are containers of a Docker engine. A process dies by SIGKILL, of itself, at a *boundary*: right before or after an append to a journal, or
 right before or after an effect (after: before its outcome is appended). Another one is then started on the same
 folder. At the end the world is compared with that of a run without a crash: issues, labels, comments, pulls, reviews,
 statuses, releases, events, tags and their trees, the commits of the default branch, refs, where each machine ended,
