@@ -13,7 +13,7 @@ from workshop import REPO, Workshop
 
 from harness.adapters.memory.repo import MemoryRepo
 from harness.compose.outages import HELD_KEY, KEY, Outages, lines
-from harness.core.item import Item
+from harness.core.item import Intent, Item
 from harness.core.result import Err
 from harness.domain import Absent, Gone, Lane, Past, Slots, Status, Unknown
 from harness.failures import Failure
@@ -466,6 +466,9 @@ def test_a_candidate_comes_with_what_its_issue_had_before(w: Workshop) -> None:
     put(eye, "ticket/77", "GONE", Ticket(issue=77), 12.0)
     (candidate,) = eye.see("candidates")
     assert candidate.past == Past(2, 5, "GONE", 9.0, "conflict", "theirs")
+    theirs = eye.items[f"{REPO}/ticket/{n}"]
+    eye.items[theirs.id] = replace(theirs, intents=(Intent(0, {"$": "Comment"}),))
+    assert eye.see("candidates")[0].past.busy
 
 
 def test_of_releases_that_ended_the_last_are_shown(w: Workshop) -> None:

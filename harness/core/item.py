@@ -99,14 +99,24 @@ def fold(
         if record.kind == "outcome":
             intents = tuple([_settle(i, record) if i.n == body["intent"] else i for i in intents])
         else:
-            state = body["to"]
+            state, left = body["to"], intents
             if body["event"] is not None or item is None:
                 entered_at, entry, intents = record.at, record.seq, ()
             begun = enumerate(body["intents"], start=len(intents))
-            new = [Intent(n, e, begun_at=record.at, sent_epoch=record.epoch) for n, e in begun]
+            new = [_begun(n, e, record, left) for n, e in begun]
             intents = (*intents, *new)
         kept = fold_data(kept, record)
     return Item(old.id, state, kept, entered_at, entry, record.seq, record.hash, record.at, intents)
+
+
+def _begun(n: int, effect: Mapping[str, Any], record: Record, left: tuple[Intent, ...]) -> Intent:
+    """A state that is left while an effect may have been sent hands that on to the next of its kind: it may
+    bear the same key, and the world may not show it yet."""
+    same = [i for i in left if i.is_open and i.effect.get("$") == effect.get("$")]
+    if not same:
+        return Intent(n, effect, begun_at=record.at, sent_epoch=record.epoch)
+    at = max((i.sent_at for i in same if i.sent_at is not None), default=None)
+    return Intent(n, effect, begun_at=record.at, sent_at=at, sent_epoch=min(i.sent_epoch for i in same))
 
 
 def _settle(i: Intent, record: Record) -> Intent:

@@ -85,7 +85,7 @@ class Reply:
 @dataclass(frozen=True, slots=True)
 class Past:
     """What an issue's tickets that are over have come to: how many there were, the number that the last attempt of
-    them bears, and how and when (epoch seconds) the newest ended."""
+    them bears, and how and when (epoch seconds) the newest ended. `busy`: one of them still has something to do."""
 
     tickets: int
     attempts: int
@@ -93,6 +93,7 @@ class Past:
     ended_at: float
     failure: str = ""
     detail: str = ""
+    busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,8 @@ def _past(over: list[Item[Any]]) -> Past:
     last = max(over, key=lambda t: t.entered_at)
     attempts = max(t.data.offset + t.data.attempts for t in over)
     d = last.data
-    return Past(len(over), attempts, last.state, last.entered_at, d.failure, d.detail[:500])
+    busy = any(t.open_intent is not None for t in over)
+    return Past(len(over), attempts, last.state, last.entered_at, d.failure, d.detail[:500], busy)
 
 
 def entry(item: Item[Any], items: Mapping[str, Item[Any]]) -> Entry:

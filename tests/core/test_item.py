@@ -84,9 +84,13 @@ def record(seq: int, kind: str, at: float = 100.0, epoch: int = 1, **body: Any) 
     )
 
 
-def to(seq: int, frm: str, event: str | None, state: str, *effects: str, at: float = 100.0) -> Record:
+def to(
+    seq: int, frm: str, event: str | None, state: str, *effects: str, at: float = 100.0, epoch: int = 1
+) -> Record:
     begun = [{"$": e, "n": i} for i, e in enumerate(effects)]
-    return record(seq, "transition", at, **{"from": frm, "event": event, "to": state, "intents": begun})
+    return record(
+        seq, "transition", at, epoch, **{"from": frm, "event": event, "to": state, "intents": begun}
+    )
 
 
 def out(seq: int, n: int, status: str, at: float = 101.0, **more: Any) -> Record:
@@ -107,6 +111,23 @@ def test_entering_a_state_begins_its_intents_and_forgets_those_before() -> None:
     )
     assert (item.state, item.entry, item.entered_at, item.seq, item.data) == ("B", 3, 105.0, 3, 3)
     assert [i.effect["$"] for i in item.intents] == ["Three"]
+
+
+def test_what_may_have_been_sent_in_the_state_before_is_looked_for_in_the_next() -> None:
+    """A director died while it wrote a comment; the next one moves on at once, and comments again."""
+    item = run(
+        to(1, "", None, "A", "One", "Two"),
+        to(2, "A", "gone", "B", "Two", "One", "Three", at=110.0, epoch=2),
+    )
+    assert [(i.sent_at, i.sent_epoch) for i in item.intents] == [(None, 1), (None, 1), (None, 2)]
+    item = run(
+        to(1, "", None, "A", "One"),
+        out(2, 0, "ambiguous", sent_at=100.5),
+        to(3, "A", "gone", "B", "One", at=110.0, epoch=2),
+    )
+    assert [(i.sent_at, i.tries) for i in item.intents] == [(100.5, 0)]
+    item = run(to(1, "", None, "A", "One"), out(2, 0, "done"), to(3, "A", "go", "B", "One", epoch=2))
+    assert [(i.sent_at, i.sent_epoch) for i in item.intents] == [(None, 2)]
 
 
 def test_a_state_that_goes_on_keeps_its_entry_and_adds_to_its_intents() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from harness.domain import Candidate, Control, Entry, Lane, Slots
+from harness.domain import Candidate, Control, Entry, Issue, Lane, Past, Slots
 from harness.failures import Failure, explain
 from harness.machines.kind import Seen, known
 from harness.policy import Policy
@@ -121,7 +121,7 @@ def _not_eligible(c: Candidate, entry: Entry | None, now: float, claim_stale_s: 
     lost = past is not None and past.state == "GONE" and past.failure == Failure.CONFLICT
     if past is not None and lost and now - past.ended_at < claim_stale_s:
         return past.detail
-    if past is not None and (issue.updated_at <= past.ended_at or now - past.ended_at < SETTLE_S):
+    if past is not None and _just_now(issue, past, now, claim_stale_s):
         return f"{past.state.lower()} just now"
     if issue.locked:
         return "the conversation is locked"
@@ -130,3 +130,9 @@ def _not_eligible(c: Candidate, entry: Entry | None, now: float, claim_stale_s: 
     if not c.trusted:
         return "author may not start work: somebody with write access must ask for it"
     return ""
+
+
+def _just_now(issue: Issue, past: Past, now: float, claim_stale_s: float) -> bool:
+    """Nobody has asked again since; or the ticket before still has its last comment to write, and two would."""
+    ago = now - past.ended_at
+    return issue.updated_at <= past.ended_at or ago < SETTLE_S or (past.busy and ago < claim_stale_s)
