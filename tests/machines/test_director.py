@@ -16,7 +16,6 @@ from harness.effects import (
     EndGate,
     EnsureLabels,
     OpenMachine,
-    SetStatus,
     StartPrepare,
 )
 from harness.failures import Failure
@@ -113,6 +112,11 @@ def test_priority_goes_first_then_age_then_number() -> None:
         (candidate(1, past=past("GONE", 10)), (), "gone just now"),
         (candidate(1, past=past("GONE"), updated_at=NOW - 60), (), "chosen"),
         (candidate(1, past=past("GONE"), updated_at=NOW - 7200), (), "gone just now"),
+        (
+            candidate(1, past=past("GONE", busy=True), updated_at=NOW),
+            (),
+            "gone just now",
+        ),
         (
             candidate(1, past=past("GONE", 10)),
             (entry(1, "RELEASED", landed_in=LANE.machine),),
@@ -255,9 +259,9 @@ def test_a_release_begins_with_a_baseline_of_the_default_branch() -> None:
     gated = director("RELEASE_PLAN", base_sha=SHA, gate=GATE)
     assert said(gated, seen(planning(**{f"gate/{GATE}": Gate(GATE, "running")}))) == "waits"
     effects = intents(gated, seen(planning(**{f"gate/{GATE}": Gate(GATE, "green")})))
-    assert [type(e) for e in effects[1:]] == [CreateBranch, SetStatus, OpenMachine]
+    assert [type(e) for e in effects[1:]] == [CreateBranch, OpenMachine]
     assert effects[1] == CreateBranch("release/0.1.0", SHA)
-    assert (effects[3].machine, effects[3].start.tag) == (f"{REPO}/release/0.1.0", "v0.1.0")
+    assert (effects[2].machine, effects[2].start.tag) == (f"{REPO}/release/0.1.0", "v0.1.0")
     opened = planning(lane=Lane(f"{REPO}/release/0.1.0", "0.1.0", "release/0.1.0"))
     assert said(gated, seen(opened)) == "release_planned -> DISCOVER"
 

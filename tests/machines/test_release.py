@@ -77,6 +77,13 @@ def opened(*entries: Entry, director: str = "RELEASE_FINALIZE", **facts: Any) ->
     return seen({**base, **facts})
 
 
+def test_a_release_says_that_it_is_being_prepared_on_the_commit_it_begins_at() -> None:
+    """Its director may die while it plans, and another plans anew: what is the release's own is said once."""
+    (status,) = arrives("release", "OPEN", seen({}), base_sha="b" * 40, version="0.4.0")
+    assert (status.sha, status.context, status.state) == ("b" * 40, "harness/release", "pending")
+    assert "0.4.0" in status.description
+
+
 def test_nothing_landed_opens_no_pull() -> None:
     it = release("OPEN", pull=0)
     assert said(it, opened(entry(1, "ATTEMPTING"))) == "waits"

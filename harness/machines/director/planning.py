@@ -12,7 +12,7 @@ from harness.core.item import Item
 from harness.core.journal import iso
 from harness.core.result import Err, Pass
 from harness.domain import Unknown
-from harness.effects import CreateBranch, Effect, EndGate, EnsureLabels, OpenMachine, SetStatus, StartPrepare
+from harness.effects import CreateBranch, Effect, EndGate, EnsureLabels, OpenMachine, StartPrepare
 from harness.failures import Failure
 from harness.machines import gates
 from harness.machines.director.plan import plan
@@ -173,7 +173,6 @@ def _open(
     return stay(
         EndGate(gate),
         CreateBranch(branch, sha),
-        SetStatus(sha, "harness/release", "pending", f"release {version} is being prepared"),
         OpenMachine(machine, start),
         why=f"{version} from {default}@{sha[:12]}",
     )

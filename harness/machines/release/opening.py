@@ -5,7 +5,7 @@ from __future__ import annotations
 from harness.core.item import Item
 from harness.core.journal import digest
 from harness.core.result import Pass
-from harness.effects import EditPull, OpenPull
+from harness.effects import EditPull, Effect, OpenPull, SetStatus
 from harness.machines.kind import Peer, Seen, Watch, asked, known, ok, stay, wait
 from harness.machines.release.settle import landed_in, not_in, settled
 from harness.machines.release.states import E, Release
@@ -16,6 +16,12 @@ from harness.texts import releases as texts
 def wants(item: Item[Release], policy: Policy) -> tuple[str, ...]:
     pull = (f"pull/{item.data.pull}",) if item.data.pull else ()
     return ("entries", "director", "controls", *pull)
+
+
+def begin(item: Item[Release], seen: Seen) -> tuple[Effect, ...]:
+    """The release's own, not its planner's: a director that dies plans anew, and would say it again."""
+    d = item.data
+    return (SetStatus(d.base_sha, "harness/release", "pending", f"release {d.version} is being prepared"),)
 
 
 def watch(item: Item[Release], seen: Seen) -> Watch:

@@ -14,7 +14,7 @@ TABLE = table(
     S,
     S.OPEN,
     {
-        S.OPEN: Row(None, opening.watch, {E.SETTLED: S.GATING}),
+        S.OPEN: Row(opening.begin, opening.watch, {E.SETTLED: S.GATING}),
         S.GATING: Row(None, landing.watch_gating, {E.GREEN: S.MERGING, E.RED: S.NEEDS_PERSON}),
         S.MERGING: Row(
             None,
