@@ -495,6 +495,14 @@ def test_a_gate_that_nobody_waits_for_is_ended_when_there_is_nothing_else_to_do(
     assert said(idle, seen({**facts, "ours": older})) == "waits"
 
 
+def test_a_gate_that_nobody_waits_for_is_ended_while_a_release_waits_for_work() -> None:
+    jobs = (Status(GATE, "LOST", seen_at=NOW),)
+    idle, facts = director("MONITOR", reasons={}), world(candidates=(), ours=jobs)
+    assert intents(idle, seen(facts)) == (EndGate(GATE),)
+    assert said(idle, seen({**facts, "entries": (entry(1, "LANDING"),)})) == "waits"
+    assert said(idle, seen({**facts, "releases": (peer("release", "NEEDS_PERSON"),)})) == "waits"
+
+
 @pytest.mark.parametrize(
     "state",
     ["RELEASE_PLAN", "DISCOVER", "DISPATCH", "MONITOR", "RELEASE_FINALIZE", "BROADCAST", "SELF_REVIEW"],

@@ -32,9 +32,9 @@ def wants(item: Item[Director], policy: Policy) -> tuple[str, ...]:
         return BOOT_NEEDS
     if item.state == S.RELEASE_PLAN:
         return wants_plan(item, policy)
-    if item.state in (S.DISCOVER, S.MONITOR):
+    if item.state == S.DISCOVER:
         return PLAN_NEEDS
-    if item.state == S.SELF_REVIEW:
+    if item.state in (S.MONITOR, S.SELF_REVIEW):
         return (*PLAN_NEEDS, "ours")
     if item.state in (S.RELEASE_FINALIZE, S.BROADCAST):
         return ("releases", "entries", "image")
@@ -110,7 +110,18 @@ def watch_monitor(item: Item[Director], seen: Seen) -> Watch:
         return ok(E.TICK, "reasons changed")
     if not _busy(seen) and not seen["lane"].machine and not unfinished(seen):
         return ok(E.TICK, "nothing is under way")
-    return Pass(_summary(seen))
+    return _tidied(item, seen) or Pass(_summary(seen))
+
+
+def _tidied(item: Item[Director], seen: Seen) -> Watch | None:
+    """Gates that are still there while nothing lands, is released or planned have no owner any more."""
+    if _busy(seen) or unfinished(seen) or not known(seen["ours"]):
+        return None
+    gate = [s for s in seen["ours"] if s.name.startswith("gate-") and s.seen_at > item.changed_at]
+    left = [s.name for s in gate if not gates.ended(item, s.name)]
+    return (
+        stay(*(EndGate(name) for name in left), why=f"{len(left)} gates belong to nobody") if left else None
+    )
 
 
 def _ready(item: Item[Director], seen: Seen) -> tuple[str, str] | None:
@@ -174,19 +185,14 @@ def watch_broadcast(item: Item[Director], seen: Seen) -> Watch:
 
 
 def watch_self_review(item: Item[Director], seen: Seen) -> Watch:
-    """Off by default: it looks for work and passes. A gate that is still there has no owner any more."""
+    """Off by default: it looks for work and passes."""
     lacking = missing(seen, PLAN_NEEDS)
     if lacking:
         return lacking
     made = plan(seen)
     if made.wanted or _busy(seen) or dict(made.reasons) != dict(item.data.reasons):
         return ok(E.TICK, "there is something to look at")
-    jobs = seen["ours"] if known(seen["ours"]) and not unfinished(seen) and not seen["lane"].machine else ()
-    gate = [s for s in jobs if s.name.startswith("gate-") and s.seen_at > item.changed_at]
-    left = [s.name for s in gate if not gates.ended(item, s.name)]
-    if left:
-        return stay(*(EndGate(name) for name in left), why=f"{len(left)} gates belong to nobody")
-    return Pass("idle: no work")
+    return _tidied(item, seen) or Pass("idle: no work")
 
 
 def watch_cooldown(item: Item[Director], seen: Seen) -> Watch:
