@@ -127,13 +127,11 @@ class Ticker:
         return item if done is None else self._settle(item, intent, key, done)
 
     def _sent(self, intent: Intent) -> Sent:
-        """When the effect may last have been sent: known from its outcomes, or, after a restart, at the
-        latest when this epoch began. None: it surely was never sent."""
-        if intent.sent_at is not None:
-            return Sent(intent.sent_at, intent.absent, intent.tries)
+        """When the effect may last have been sent: known from its outcomes in this epoch, or, after a restart, at
+        the latest when this epoch began, whatever was read before. None: it surely was never sent."""
         if intent.sent_epoch != self.world.epoch:
-            return Sent(self.world.epoch_began, intent.absent, intent.tries)
-        return Sent(None, 0, intent.tries)
+            return Sent(self.world.epoch_began, 0, intent.tries)
+        return Sent(intent.sent_at, intent.absent, intent.tries)
 
     def _settle(self, item: Item[Any], intent: Intent, key: tuple[Any, ...], outcome: Outcome) -> Item[Any]:
         self.boundary(f"after {intent.effect.get('$')} of {item.id}")

@@ -18,6 +18,7 @@ from harness.effects import Comment
 from harness.failures import Failure
 from harness.machines.attempt.states import Attempt
 from harness.machines.ticket.states import Ticket
+from harness.perform.forge import marked
 from harness.tick import SNAPSHOT_EVERY, Fenced, StoreUnavailable
 
 
@@ -233,6 +234,11 @@ def test_a_second_crash_begins_the_counting_anew(w: Workshop) -> None:
         if item.intents[0].absent == 2:
             break
     assert item.intents[0].absent == 2
+    # The third read decides, it is sent, and the director dies; no list shows it yet.
+    w.clock.at = item.intents[0].not_before
+    body = marked(str(item.intents[0].effect["body"]), "status", "issue/1", w.world)
+    w.forge.comment(1, body).unwrap()
+    w.forge.lag = lambda name, args: 3.0
     item = b.restart()
     b.rest(item)
     assert len(w.hub.comments) == 1

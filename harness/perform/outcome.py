@@ -92,7 +92,7 @@ def keyed(
     """Look for the key, then act. `look` answers Ok(value), Ok(NOT_THERE), or why it could not be told.
 
     Where reads may lag behind writes and the effect may have been sent, "not there" counts only from reads
-    begun `lag_s` after the last possible send, `lag_reads` times; then it is sent again.
+    begun `lag_s` after the last possible send, `lag_reads` times, ever further apart; then it is sent again.
     """
     if lags and sent.at is not None and now < sent.at + lag_s:
         return Outcome("ambiguous", None, "", "looking whether it happened", sent.at + lag_s, 0, sent.at)
@@ -112,7 +112,9 @@ def keyed(
     if found.value is not NOT_THERE:
         return Outcome.done(found.value)
     if lags and sent.at is not None and sent.absent + 1 < lag_reads:
-        return Outcome("ambiguous", None, "", "not there yet", now + 1.0, sent.absent + 1, sent.at)
+        return Outcome(
+            "ambiguous", None, "", "not there yet", now + 2.0 ** (sent.absent + 1), sent.absent + 1, sent.at
+        )
     done = act()
     if lags and done.status == "ambiguous":
         # No look counts before then, so nobody looks.
