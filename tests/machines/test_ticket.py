@@ -382,7 +382,16 @@ def test_an_answer_that_came_while_the_daemon_was_down_counts_once() -> None:
 
 def test_a_question_whose_comment_is_not_listed_yet_is_waited_for() -> None:
     it = ticket("WAITING", entered_s=10**7, question="?", asked_at=7.4)
-    assert said(it, seen(world(**{"replies/12": (ANSWER,)}))) == "waits"
+    written = replace(it, changed_at=NOW - 10)
+    assert said(written, seen(world(**{"replies/12": (ANSWER,)}))) == "waits"
+
+
+def test_a_question_that_a_person_deleted_is_not_waited_for_for_ever() -> None:
+    """Nor is one that was never written, on an issue whose conversation is locked."""
+    asked = ticket("WAITING", entered_s=604799, question="?", asked_at=7.4)
+    assert said(asked, seen(world(**{"replies/12": ()}))) == "waits"
+    asked = ticket("WAITING", entered_s=604801, question="?", asked_at=7.4)
+    assert said(asked, seen(world(**{"replies/12": ()}))) == "expired -> DEFERRED"
 
 
 def test_nobody_answers_and_it_is_parked_in_writing() -> None:

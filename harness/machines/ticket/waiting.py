@@ -40,21 +40,21 @@ def watch_waiting(item: Item[Ticket], seen: Seen) -> Watch:
         return wait("reading the answers", replies)
     asked = next((r.id for r in replies if r.ours and r.name == asked_as(item.data)), None)
     if asked is None:
-        return wait("the question is not visible yet")
+        # Just written, and no list shows it yet; or deleted by a person, or never written on what is locked.
+        lost = seen.now - item.changed_at >= seen.policy.answer_s
+        return _expired("the question is not on the issue") if lost else wait("the question is not visible")
     for reply in sorted(replies, key=lambda r: r.id):
         text = answer(reply) if reply.id > asked and reply.trusted and not reply.name else ""
         if text:
             pair = {"question": item.data.question, "answer": text, "by": reply.author}
             return ok(E.ANSWERED, f"by {reply.author}", answers=(*item.data.answers, pair))
-    left_s = item.entered_at + seen.policy.answer_s - seen.now
-    if left_s <= 0:
-        return ok(
-            E.EXPIRED,
-            "nobody answered in time",
-            failure=str(Failure.QUESTION),
-            detail="nobody answered in time",
-        )
+    if seen.now - item.entered_at >= seen.policy.answer_s:
+        return _expired("nobody answered in time")
     return Pass("waiting for a person's answer")
+
+
+def _expired(why: str) -> Watch:
+    return ok(E.EXPIRED, why, failure=str(Failure.QUESTION), detail=why)
 
 
 def answer(reply: Reply) -> str:
