@@ -18,6 +18,7 @@ from harness.sim.weather import Weather
 SETTLE_S = 36_000.0
 RESTING = frozenset({"RELEASED", "GONE", "DEFERRED", "BLOCKED", "WAITING", "REVIEWING", "LANDED"})
 WAITING_RELEASE = frozenset({"NEEDS_PERSON", "MERGING"})
+TIDIES_S = 70.0  # a director that has come to rest looks twice for jobs that nobody owns
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +160,8 @@ class Checker:
             if "/release/" in name and not self._release_rests(i):
                 return False
         director = items[f"{REPO}/director/{night.epoch}"]
-        calm = director.state in ("MONITOR", "SELF_REVIEW") and night.clock.at - director.changed_at > 0
-        return calm and self._looked(director)
+        calm_s = night.process_clock.now() - director.changed_at
+        return director.state in ("MONITOR", "SELF_REVIEW") and calm_s > TIDIES_S and self._looked(director)
 
     def _rests(self, i: Any, waits: bool) -> bool:
         if i.state == "LANDED":

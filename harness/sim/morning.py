@@ -218,6 +218,8 @@ class Morning:
         held = any(r.state == "NEEDS_PERSON" for r in releases)
         if last is not None and last.data.failure == "review_changes" and state == "DEFERRED":
             return  # a reviewer who is never content
+        if last is not None and state == "DEFERRED" and self._killed(last) >= self.night.policy.infra_retries:
+            return  # what killed its workers was no fault of ours, and tries are bounded
         if state != "RELEASED" and not (held and state in ("LANDED", "LANDING")):
             why = f"{last.data.failure}: {last.data.detail[:300]}" if last is not None else ""
             self.say("good work is released", f"#{number} {state} {why}")
@@ -225,6 +227,11 @@ class Morning:
             wrong = {k: n for k, n in last.data.counters.items() if k in ("agent", "rework") and n}
             if wrong and self.night.policy.required_review == "none":
                 self.say("nobody is charged for infrastructure", f"#{number} {wrong} {last.data.failure}")
+
+    def _killed(self, ticket: Any) -> int:
+        """How often a worker of the ticket's last attempt was lost, as its director saw it."""
+        records = self.night.disk.records.get(ticket.data.attempt, ())
+        return sum(1 for r in records if r.body.get("event") == "infra_lost")
 
     def _explained(self, number: int, last: Any) -> None:
         hub, marks = self.night.hub, self.night.marks
