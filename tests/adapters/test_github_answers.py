@@ -310,6 +310,27 @@ def test_many_changes_move_the_cursor() -> None:
         assert sum(i.title == "new" for i in forge.issues().unwrap()) == 60
 
 
+def test_changes_of_a_look_that_failed_on_its_second_page_are_not_lost() -> None:
+    """The first page came and is remembered, so the forge says of it that nothing has changed since."""
+    many, clock, down = Many(250), Hands(), Says(r"&page=2", {}, status=502, times=0)
+    with many.serve() as s:
+        forge = make(s.url, clock=clock)
+        forge.issues().unwrap()
+        at = shapes.iso(START + 5_000)
+        for n in range(1, 151):
+            many.rows[n].update(state="closed", closed_at=at, updated_at=at)
+        s.rules.insert(0, down)
+        err(forge.issues(), Failure.FORGE_DOWN)
+        s.rules.remove(down)
+        assert [i.number for i in forge.issues().unwrap()] == list(range(151, 251))
+        before = dict(forge.counts())
+        forge.issues().unwrap()
+        forge.issues().unwrap()
+        assert forge.counts()["not_modified"] == before["not_modified"] + 1, (
+            "one look of a new cursor, one 304"
+        )
+
+
 def test_addresses_of_cursors_that_have_moved_on_are_forgotten() -> None:
     """A page of a busy list has half a megabyte, and its address is another one with each cursor."""
     many, clock = Many(100), Hands()

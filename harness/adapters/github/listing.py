@@ -79,6 +79,7 @@ class OpenIssues:
         self._gone: dict[int, float] = {}
         self._cursor = 0.0
         self._changes_at: dict[str, None] = {}
+        self._behind = False
         self._walk: Walk | None = None
         self._walked_at: float | None = None
         self._load()
@@ -172,7 +173,8 @@ class OpenIssues:
         return None
 
     def _read_changes(self) -> Result[tuple[Seen, ...]]:
-        """Ask for what was updated since the cursor and merge it; empty when the answer was a 304."""
+        """Ask for what was updated since the cursor and merge it; empty when the answer was a 304. Pages that
+        came before one that did not were not merged: where that was so, a 304 of the first says nothing."""
         at = with_query(
             self._path,
             state="all",
@@ -185,12 +187,14 @@ class OpenIssues:
             self._calls.forget(self._changes_at)
             self._changes_at = {}
         found: list[Seen] = []
+        behind, self._behind = self._behind, True
         for _ in range(PAGES_LIMIT):
             self._changes_at[at] = None
             r = self._calls.get(at, self._parse_changes, priority=2)
             if not isinstance(r, Ok):
                 return r
-            if not r.value.fresh and not found:
+            if not r.value.fresh and not found and not behind:
+                self._behind = False
                 return Ok(())
             found.extend(r.value.value)
             at = r.value.next
@@ -198,6 +202,7 @@ class OpenIssues:
                 break
         for seen in found:
             self._merge(seen)
+        self._behind = False
         if len(found) > CURSOR_STEP:
             self._cursor = max(self._cursor, max(s.updated_at for s in found) - OVERLAP_S)
         return Ok(tuple(found))
