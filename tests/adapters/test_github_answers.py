@@ -413,12 +413,28 @@ def test_a_repository_that_is_not_there() -> None:
 def test_a_deleted_issue_and_a_pull_in_its_place() -> None:
     gone = Says(r"/issues/1$", {"message": "This issue was deleted"}, status=410)
     pull = Says(r"/issues/2$", raw_issue(2, pull_request={"url": "x"}))
-    with ScriptedForge(gone, pull) as s:
+    there = Says(r"/repos/acme/widget$", {"default_branch": "main"})
+    with ScriptedForge(gone, pull, there) as s:
         forge = make(s.url)
         assert forge.issue(1) == Ok(Gone("deleted"))
         assert isinstance(forge.issue(2).unwrap(), Gone)
+        assert len(s.got) == 2
         assert isinstance(forge.issue(3).unwrap(), Gone)
-        assert len(s.got) == 3
+        assert len(s.got) == 4, "whether the repository is still to be seen"
+
+
+def test_what_is_not_found_in_a_repository_that_is_hidden_is_not_known() -> None:
+    """A credential that lost its access gets a 404 for everything: no issue is gone, and nobody has no role."""
+    with ScriptedForge() as s:
+        forge = make(s.url)
+        err(forge.issue(3), Failure.AUTH_FAILED)
+        err(forge.permission("ada"), Failure.AUTH_FAILED)
+        down = Says(r"/repos/acme/widget$", {}, status=502)
+        s.rules.append(down)
+        err(forge.issue(3), Failure.FORGE_DOWN)
+        err(forge.permission("ada"), Failure.FORGE_DOWN)
+        down.status, down.body = 200, {"default_branch": "main"}
+        assert forge.permission("ada") == Ok("none")
 
 
 def test_check_runs_that_a_personal_token_may_not_read_are_asked_for_once_an_hour() -> None:

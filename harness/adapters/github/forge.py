@@ -101,7 +101,7 @@ class GitHubForge:
         path = f"{self._path}/collaborators/{quote(login, safe='')}/permission"
         r = self._calls.get(path, _permission_in, priority=1)
         if isinstance(r, Err) and r.failure == Failure.GONE:
-            return Ok("none")
+            return self.repository().map(lambda _: "none")
         return r.map(lambda page: page.value)
 
     # ------------------------------------------------------------ issues
@@ -128,10 +128,15 @@ class GitHubForge:
 
     def _gone(self, answer: Answer) -> Ok[Gone] | Err | None:
         """Whether an issue's answer says that it is gone. A 301 is a moved issue, unless the repository
-        itself has moved: then every address answers so."""
-        if answer.status in (404, 410):
-            why = "deleted" if answer.status == 410 else "not found: deleted, or hidden from this credential"
-            return Ok(Gone(why))
+        itself has moved: then every address answers so. A 404 is a deleted one, unless the repository itself is
+        hidden from this credential."""
+        if answer.status == 410:
+            return Ok(Gone("deleted"))
+        if answer.status == 404:
+            seen = self.repository()
+            if isinstance(seen, Ok):
+                return Ok(Gone("not found: deleted, or hidden from this credential"))
+            return seen if isinstance(seen, Err) else None
         if answer.status != 301:
             return None
         whole = self._calls.ask("GET", self._path)
