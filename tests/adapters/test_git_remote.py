@@ -295,6 +295,26 @@ def test_a_push_that_nobody_can_tell_about_is_maybe(net: Net) -> None:
     assert repo.push("refs/heads/agent/1", net.main, "") == Ok(net.main)
 
 
+def test_a_push_that_came_too_late_and_cannot_be_read_back_is_no_conflict(net: Net) -> None:
+    """Its own earlier try, whose answer was lost, arrives between the look and the push."""
+    repo = net.repo()
+    repo.fetch()
+    state = {"pushed": False}
+
+    def late(request: BaseHTTPRequestHandler) -> bool:
+        if state["pushed"]:
+            return world.answer(request, 503)
+        if request.command == "POST" and "git-receive-pack" in request.path:
+            net.origin.set("refs/heads/agent/1", net.main)
+            state["pushed"] = True
+        return False
+
+    net.plan.fault = late
+    assert failed(repo.push("refs/heads/agent/1", net.main, ""), Failure.FORGE_DOWN).maybe
+    net.plan.fault = None
+    assert repo.push("refs/heads/agent/1", net.main, "") == Ok(net.main)
+
+
 def test_a_stop_in_the_middle_of_a_push_leaves_no_lock(net: Net, tmp_path: Path) -> None:
     repo = net.repo()
     repo.fetch()

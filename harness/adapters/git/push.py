@@ -84,9 +84,11 @@ def _verdict(ran: Ran, refusal: str, ref: str, expect: str | None, now: str | No
         return Err(
             Failure.FORGE_DOWN, f"{doing}: {refusal}: the forge is still at an earlier push", maybe=True
         )
+    if now is None and _MOVED.search(refusal):
+        # It may be our own earlier push that has moved it.
+        return Err(Failure.FORGE_DOWN, f"{doing}: {refusal}: the ref could not be read back", maybe=True)
     if _MOVED.search(refusal) or (now is not None and now != (expect or "")):
-        was = expect or "nothing"
-        held = "could not be read" if now is None else (now or "nothing")
+        was, held = expect or "nothing", now or "nothing"
         return Err(Failure.CONFLICT, f"{ref} was expected to be at {was} and is at {held} ({refusal})")
     if _OUTAGE.search(refusal):
         return Err(Failure.FORGE_DOWN, f"{doing}: {refusal} ({tail(ran.err)})", maybe=True)
