@@ -24,8 +24,9 @@ from handlers import (
 )
 
 from harness.core.item import Item
+from harness.core.journal import Record
 from harness.domain import Absent, Ask, Beat, Control, Lane, Status
-from harness.effects import Clone, OpenPull, OpenSocket, Publish, StartWorker
+from harness.effects import Clone, OpenPull, OpenSocket, Publish, RemoveJob, StartWorker, StopJob
 from harness.failures import Failure
 from harness.machines.attempt.states import job_names, worker_name
 from harness.machines.attempt.table import KIND
@@ -348,6 +349,17 @@ def test_what_never_ran_is_not_harvested_from_a_container() -> None:
     assert arrives("attempt", "HARVESTING", replace(seen(), now=NOW), **{**DATA, "engine": ""}) == ()
     it = attempt("HARVESTING", engine="")
     assert said(it, seen()) == "harvested -> CLEANING"
+
+
+def test_a_worker_whose_start_was_not_heard_of_is_ended_all_the_same() -> None:
+    """The engine started it and its answer was lost, or the director died before it wrote that down."""
+    body = {"from": "PREPARING", "event": "prepared", "to": "STARTING", "note": {}}
+    begun = Record(f"{REPO}/attempt/12.1", 2, NOW, 1, "", "transition", body, "", "")
+    data = KIND.fold(attempt("PREPARING", engine="").data, begun)
+    kept = {name: getattr(data, name) for name in (*DATA, "tried")}
+    assert KIND.table.rows["HARVESTING"].begin(attempt("HARVESTING", **kept), seen()) == (StopJob(JOB, 10.0),)
+    effects = arrives("attempt", "CLEANING", seen(), **kept)
+    assert {e.name for e in effects if isinstance(e, RemoveJob)} == {JOB, HARVEST}
 
 
 @pytest.mark.parametrize(

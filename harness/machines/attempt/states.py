@@ -44,6 +44,7 @@ class Attempt:
     `code` is `12.1`: issue and number. `images` are those of the incarnations so far. `answers` holds the
     reply to each request of the worker. `outcome` is done, question, stopped or failed; `failure` its class.
     `witnessed` is the last hash seen of the worker's journal, `counters` what the worker says it used up.
+    `tried` says that a worker may have been started; only with an `engine` it surely was.
     """
 
     code: str = ""
@@ -66,6 +67,7 @@ class Attempt:
     incarnation: int = 1
     infra: int = 0
     engine: str = ""
+    tried: bool = False
     answers: Mapping[str, Any] = field(default_factory=dict)
     asking: str = ""
     asking_kind: str = ""
@@ -113,6 +115,8 @@ def fold(data: Attempt, record: Record) -> Attempt:
     body = record.body
     if record.kind == "transition":
         data = replace(data, **body.get("note", {}))
+        if body["to"] == S.STARTING:
+            data = replace(data, tried=True)
         if body["event"] in (E.UPGRADE, E.INFRA_LOST):
             data = replace(data, incarnation=data.incarnation + 1)
         return data

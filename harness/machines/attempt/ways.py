@@ -97,10 +97,11 @@ def watch_starting(item: Item[Attempt], seen: Seen) -> Watch:
 
 
 def begin_harvesting(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:
+    """A worker whose start was not heard of may run all the same."""
     d, p = item.data, seen.policy
-    if item.entered_at and not d.engine:
-        return ()
     stop = StopJob(worker_name(item, p.repo, p.instance), p.grace_s)
+    if item.entered_at and not d.engine:
+        return (stop,) if d.tried else ()
     return (stop, StartHarvest(harvest_name(item, p.repo, p.instance), d.code, p.image or d.image))
 
 
@@ -120,7 +121,7 @@ def watch_harvesting(item: Item[Attempt], seen: Seen) -> Watch:
 
 def begin_cleaning(item: Item[Attempt], seen: Seen) -> tuple[Effect, ...]:
     d, p = item.data, seen.policy
-    names = job_names(item, p.repo, p.instance) if d.engine else ()
+    names = job_names(item, p.repo, p.instance) if d.engine or d.tried else ()
     return (
         KeepWork(d.code, d.base_sha),
         SealBundle(d.code, _meta(item), names),
