@@ -5,6 +5,7 @@ The one rule: every trap is first shown to be live, then the product is led past
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Callable
 from hashlib import sha1
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 import git_world as world
 
 from harness.adapters.git import GitLimits, GitRepo
+from harness.adapters.git.errors import Ran
 from harness.core.result import Err, Ok, Result
 from harness.failures import Failure
 
@@ -381,6 +384,45 @@ def test_what_is_not_a_plain_file(place: Place) -> None:
     folder.mkdir()
     for path in (link, pipe, folder):
         place.refused(path, sha, "file")
+
+
+@pytest.mark.parametrize("asked", ["config --blob", "cat-file blob", "cat-file -e", "merge-base", "ls-tree"])
+def test_a_git_that_was_killed_while_a_bundle_was_judged_refuses_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """What is refused is given up for good; what was not seen is looked at again."""
+    (place.work / "sub").mkdir()
+    world.git("init", "-q", cwd=place.work / "sub")
+    world.commit(place.work / "sub", {"x": "1"})
+    (place.work / "link").symlink_to("README.md")
+    declared = '[submodule "sub"]\n\tpath = sub\n\turl = ../sub.git\n'
+    sha = world.commit(place.work, {"src/app.py": "two\n", ".gitmodules": declared})
+    bundle, run = place.offer(sha), place.repo._git.run
+
+    def killed(*args: str, **options: Any) -> Ran:
+        return Ran(args, -9) if " ".join(args).startswith(asked) else run(*args, **options)
+
+    with monkeypatch.context() as m:
+        m.setattr(place.repo._git, "run", killed)
+        place.refused(bundle, sha, failure=Failure.INFRA_KILLED)
+    assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)
+
+
+def test_a_bundle_that_cannot_be_opened_just_now_is_not_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, sha = good_bundle(place)
+    opened = os.open
+
+    def short(path: Any, *more: Any, **options: Any) -> int:
+        if path == bundle:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return opened(path, *more, **options)
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "open", short)
+        place.refused(bundle, sha, failure=Failure.INFRA_KILLED)
+    assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)
 
 
 def test_a_sparse_terabyte(place: Place) -> None:

@@ -238,6 +238,8 @@ def test_old_git_is_refused(tmp_path: Path, version: str, fits: bool) -> None:
         ("error: RPC failed; curl 56 GnuTLS recv error", Failure.FORGE_DOWN),
         ("fatal: the remote end hung up unexpectedly", Failure.FORGE_DOWN),
         ("fatal: transport 'ext' not allowed", Failure.CONFIG_INVALID),
+        ("fatal: cannot create thread: Resource temporarily unavailable", Failure.INFRA_KILLED),
+        ('error: open("objects/pack"): Too many open files', Failure.INFRA_KILLED),
         ("fatal: attempting to allocate 9 over limit 5", Failure.OOM),
         ("fatal: something new", Failure.INTERNAL_ERROR),
     ],

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.adapters.git.errors import FailedError, classify
 from harness.adapters.git.limits import GitLimits
 from harness.adapters.git.runner import Runner
 from harness.domain import FileChange, Imported
@@ -92,7 +93,10 @@ class Diffs:
 
     def blob(self, blob: str, limit_bytes: int) -> bytes:
         """Up to `limit_bytes` and a little more of a blob."""
-        return self._git.run("cat-file", "blob", blob, git_dir=self._dir, output_bytes=limit_bytes).out
+        ran = self._git.run("cat-file", "blob", blob, git_dir=self._dir, output_bytes=limit_bytes)
+        if ran.unanswered and not ran.flooded:
+            raise FailedError(classify(ran, what=f"reading {blob}"))
+        return ran.out
 
     def names(self, sha: str) -> list[bytes]:
         """Every path of a commit's tree."""

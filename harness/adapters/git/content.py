@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.adapters.git.errors import FailedError, classify
 from harness.adapters.git.runner import Runner
 
 
@@ -66,6 +67,8 @@ def modules(git: Runner, git_dir: Path, sha: str) -> tuple[Module, ...]:
     """The submodules that a commit's `.gitmodules` declares; none when there is no such file."""
     args = ("config", f"--blob={sha}:.gitmodules", "-z", "--get-regexp", r"^submodule\..*\.(path|url)$")
     ran = git.run(*args, git_dir=git_dir)
+    if ran.unanswered:
+        raise FailedError(classify(ran, what="reading .gitmodules"))
     found: dict[str, dict[str, bytes]] = {}
     for item in ran.out.split(b"\0") if ran.code == 0 else ():
         key, _, value = item.partition(b"\n")

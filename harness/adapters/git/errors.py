@@ -50,6 +50,11 @@ class Ran:
         return self.out.decode("utf-8", "replace").strip()
 
     @property
+    def unanswered(self) -> bool:
+        """It was killed or stopped before its end: what it was asked is not known then, which is no "no"."""
+        return self.code < 0 or self.closed or self.late
+
+    @property
     def verb(self) -> str:
         return self.args[0] if self.args else "git"
 
@@ -146,6 +151,11 @@ _TABLE: tuple[tuple[re.Pattern[str], Failure, str], ...] = tuple(
             r"transport '.*' not allowed",
             Failure.CONFIG_INVALID,
             "only https, http and file remotes are supported",
+        ),
+        (
+            r"too many open files|resource temporarily unavailable|input/output error",
+            Failure.INFRA_KILLED,
+            "this machine is short of something, or its disk fails",
         ),
         (r"cannot lock ref|unable to create '.*\.lock'", Failure.INFRA_KILLED, "a lock of git is held"),
         (r"out of memory|over limit|cannot allocate", Failure.OOM, "git ran out of the memory allowed"),

@@ -157,7 +157,7 @@ class Mirror:
     def _asked(self, *args: str) -> Ran:
         """A question about objects. A git that was killed or stopped gave no answer: that is never "not there"."""
         ran = self._git.run(*args, git_dir=self.path)
-        if ran.code < 0 or ran.closed or ran.late:
+        if ran.unanswered:
             raise FailedError(classify(ran))
         return ran
 

@@ -8,6 +8,7 @@ whole-repository fsck would refuse good work on old histories.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -31,6 +32,7 @@ _HEADER_LINES = 256
 _LINK_BYTES = 4096
 _SIGNATURES = (b"# v2 git bundle", b"# v3 git bundle")
 _HEX = frozenset(b"0123456789abcdef")
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})  # nothing that a bundle can help
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ class Quarantine:
             ran = self._run(*args, feed=f)
         if ran.code != 0:
             raise self._refused(ran, "unpacking the bundle")
-        if self._run("cat-file", "-e", f"{sha}^{{commit}}").code != 0:
+        ran = self._run("cat-file", "-e", f"{sha}^{{commit}}")
+        if ran.unanswered:
+            raise self._refused(ran, "looking for its commit")
+        if ran.code != 0:
             raise _bad(f"{sha} is not a commit")
 
     def _run(self, *args: str, feed: bytes | IO[bytes] = b"") -> Ran:
@@ -233,6 +238,8 @@ def _open_plain(path: Path, limit_bytes: int) -> IO[bytes]:
     except FileNotFoundError as e:
         raise fail(Failure.INFRA_KILLED, f"there is no bundle at {path}") from e
     except OSError as e:
+        if e.errno in _SHORT:
+            raise
         raise _bad(f"it cannot be opened as a file: {e.strerror}") from e
     about = os.fstat(fd)
     if stat.S_ISREG(about.st_mode) and about.st_size <= limit_bytes:
