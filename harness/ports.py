@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.core.journal import Draft, Fault, Record
-from harness.core.result import Result
+from harness.core.result import Err, Result
 from harness.domain import (
     Account,
     AgentResult,
@@ -321,7 +321,17 @@ class Screened:
     review: bool = False
 
 
+class Unseen(Exception):
+    """Something of a change could not be read now, so nobody knows what is in it."""
+
+    def __init__(self, why: Err) -> None:
+        super().__init__(f"{why.failure}: {why.detail}")
+        self.why = why
+
+
 class Screen(Protocol):
+    """Raises Unseen."""
+
     def __call__(self, imported: Imported) -> Screened: ...
 
 

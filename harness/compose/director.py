@@ -50,8 +50,9 @@ from harness.compose.retention import EVERY_S, Keeper
 from harness.compose.runtimes import image_of, pick_runtime, tools_of
 from harness.config.models import Config
 from harness.core.redact import Redactor
-from harness.core.result import Ok, Result
+from harness.core.result import Err, Ok, Result
 from harness.domain import Imported, Limited, News
+from harness.failures import Failure
 from harness.gateway.server import Gateway
 from harness.looks import Looks, Own
 from harness.loop import Loop, Performer, Pools, SteadyClock
@@ -60,7 +61,7 @@ from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.local import feed
 from harness.policy import Policy
-from harness.ports import Runtime, Screened, World
+from harness.ports import Runtime, Screened, Unseen, World
 from harness.screen import TESTS, matches, screen, spec, text
 from harness.tick import Ticker
 
@@ -235,7 +236,10 @@ def _spelled(imported: Imported) -> Mapping[str, str]:
 
 
 def _content(repo: GitRepo, sha: str, path: str) -> bytes:
+    """Empty where it is no file that may be read (a link, one that is too large). Raises Unseen."""
     found = repo.read_file(sha, path)
+    if isinstance(found, Err) and found.failure != Failure.POLICY_VIOLATION:
+        raise Unseen(found)
     return found.value or b"" if isinstance(found, Ok) else b""
 
 

@@ -24,7 +24,7 @@ from harness.machines.all import CODEC
 from harness.machines.attempt.states import Attempt
 from harness.perform import places
 from harness.policy import Policy
-from harness.ports import Screened, World
+from harness.ports import Screened, Unseen, World
 
 JOURNAL_LIMIT_BYTES = 64 << 20
 NEWEST_TAGS = 5
@@ -210,7 +210,10 @@ def _needs_review(world: World, o: Evidence, number: int, pull: Pull) -> bool:
     changed: Result[Imported] = world.repo.changes(base, pull.head_sha)
     if not isinstance(changed, Ok) or world.screen is None:
         return True
-    seen: Screened = world.screen(changed.value)
+    try:
+        seen: Screened = world.screen(changed.value)
+    except Unseen:
+        return True
     return seen.review or bool(seen.blocked)
 
 

@@ -12,7 +12,7 @@ from harness.core.result import Err, Ok, Pass, Result
 from harness.failures import Failure
 from harness.perform import places
 from harness.perform.outcome import Outcome, from_result
-from harness.ports import Repo, World
+from harness.ports import Repo, Unseen, World
 
 # What GitHub says of files that are too large, of mail addresses, of secrets and of paths that it will not take.
 _CONTENT = re.compile(r"GH00[178]|secret|large file|file size|exceeds|fsck|object", re.IGNORECASE)
@@ -117,7 +117,10 @@ def publish(e: fx.Publish, world: World) -> Outcome:
         return Outcome.failed(
             Failure.AGENT_NO_CHANGES, "the published commit changes nothing against its base"
         )
-    screened = world.screen(imported.value)
+    try:
+        screened = world.screen(imported.value)
+    except Unseen as blind:
+        return from_result(blind.why, now)
     if screened.blocked:
         return Outcome.failed(Failure.POLICY_VIOLATION, screened.blocked)
     tip = _tip(world, e.branch)

@@ -16,9 +16,13 @@ from git_stage import AS_SOMEBODY, BASE, Delivery, Place, deliver
 from git_world import CLEAN, text
 
 from harness.adapters.clone import BROKEN_LOOKS, WorkClone
+from harness.compose.director import screened
+from harness.core.redact import Redactor
 from harness.core.result import Err, Ok
 from harness.domain import WorkTree
 from harness.failures import Failure
+from harness.policy import Policy
+from harness.ports import Unseen
 
 COMMIT = f"{AS_SOMEBODY} commit -q -m"
 
@@ -328,6 +332,25 @@ def test_a_moment_without_an_answer_is_no_broken_clone(tmp_path: Path) -> None:
         head.write_text(kept)
         seen = made.clone.look(made.place.tip)
         assert isinstance(seen, Ok) and isinstance(seen.value, WorkTree) and not seen.value.broken
+
+
+def test_a_change_that_cannot_be_read_just_now_is_neither_blocked_nor_let_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the new text nobody knows whether there is a secret in it, of the old one how many tests there were."""
+    place = Place(tmp_path, {**BASE, "tests/test_x.py": "def test_one(): pass\ndef test_two(): pass\n"})
+    made = deliver(tmp_path, "echo 'def test_one(): pass' >tests/test_x.py", place=place)
+    assert made.screened is not None and made.screened.review and not made.screened.blocked
+    imported, read = made.imported.unwrap(), place.repo.read_file
+    for sha in (imported.sha, imported.base):
+        late = Err(Failure.TIMEOUT, "git cat-file took longer than allowed")
+        monkeypatch.setattr(
+            place.repo,
+            "read_file",
+            lambda at, path, sha=sha, late=late: late if at == sha else read(at, path),
+        )
+        with pytest.raises(Unseen, match="took longer"):
+            screened(imported, Policy(), place.repo, Redactor())
 
 
 # ---------------------------------------------------------------- hooks, and git's settings

@@ -16,7 +16,7 @@ from harness.failures import Failure
 from harness.marks import Marks
 from harness.perform import perform
 from harness.perform.outcome import NOT_THERE, Outcome, Sent, from_result, keyed
-from harness.ports import Screened
+from harness.ports import Screened, Unseen
 
 
 @pytest.fixture
@@ -347,6 +347,17 @@ def test_what_the_policy_forbids_is_not_pushed(w: Workshop) -> None:
     assert (outcome.status, outcome.failure) == ("failed", Failure.POLICY_VIOLATION)
     assert "refs/heads/agent/12" not in w.remote.refs
     assert [f.path for f in seen[0].files] == ["new"] and isinstance(seen[0].files[0], FileChange)
+
+
+def test_what_the_policy_could_not_see_just_now_is_looked_at_again(w: Workshop) -> None:
+    def blind(imported: Imported) -> Screened:
+        raise Unseen(Err(Failure.TIMEOUT, "reading new took longer than allowed"))
+
+    effect = publish(w)
+    outcome = perform(effect, Sent(None), _replaced(w, screen=blind))
+    assert (outcome.status, outcome.failure) == ("deferred", Failure.TIMEOUT)
+    assert "refs/heads/agent/12" not in w.remote.refs
+    assert w.do(effect).status == "done"
 
 
 def _replaced(w: Workshop, **changed: Any) -> Any:
