@@ -84,7 +84,7 @@ def _perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
         case fx.StartGate():
             return jobs.start_gate(effect, world)
         case fx.EndGate():
-            return jobs.end_gate(effect, world)
+            return jobs.end_gate(effect, sent, world)
         case fx.StartPrepare():
             return jobs.start_prepare(effect, world)
         case fx.StartWorker():
@@ -104,7 +104,7 @@ def _perform(effect: fx.Effect, sent: Sent, world: World) -> Outcome:
         case fx.ShutSocket():
             return local.shut_socket(effect, world)
         case fx.SealBundle():
-            return local.seal_bundle(effect, world)
+            return local.seal_bundle(effect, sent, world)
         case fx.Announce():
             return local.announce(effect, world)
         case fx.Sync():

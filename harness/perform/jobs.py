@@ -7,17 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness import effects as fx
-from harness.core.result import Ok
+from harness.core.result import Err, Ok, Result
 from harness.domain import Job, Limits, Mount, Status
 from harness.failures import Failure
 from harness.perform import places
-from harness.perform.outcome import Outcome, from_result
+from harness.perform.outcome import Outcome, Sent, from_result
 from harness.policy import DELIVERY_S
 from harness.ports import GatewayError, Runtime, Tools, World
 
 WORKSPACE, PREPARED, IN, OUT = "/workspace", "/prepared", "/in", "/out"
 SOCKET_DIR, HOME, AUDIT = "/run/harness", "/home/agent", "/audit"
 LOG_TAIL_BYTES = 20000
+LOG_TRIES = 5
 KILLED = frozenset({137, 143})
 
 
@@ -112,7 +113,16 @@ def verdict_of(status: Status, world: World) -> str:
     return "lost" if killed and told is None else "red"
 
 
-def end_gate(e: fx.EndGate, world: World) -> Outcome:
+def unread(log: Result[bytes], sent: Sent, world: World) -> Outcome | None:
+    """What to wait with for a log whose container is about to be removed; None where it is there, or surely not,
+    or was asked for often enough: an engine that never gives it must not hold up what follows."""
+    if isinstance(log, Ok) or (isinstance(log, Err) and log.failure == Failure.GONE):
+        return None
+    later = from_result(log, world.clock.now())
+    return later if later.status != "failed" and sent.tries < LOG_TRIES else None
+
+
+def end_gate(e: fx.EndGate, sent: Sent, world: World) -> Outcome:
     """The verdict outlives its container: nothing is validated twice.
     A gate that left no exit status is no fact."""
     runtime, now = _runtime(world), world.clock.now()
@@ -123,6 +133,9 @@ def end_gate(e: fx.EndGate, world: World) -> Outcome:
     said = verdict_of(status, world) if status is not None else "lost"
     if status is not None and said != "lost":
         log = runtime.log(e.name, LOG_TAIL_BYTES)
+        later = unread(log, sent, world) if said == "red" else None
+        if later is not None:
+            return later
         text = log.value.decode("utf-8", "replace") if isinstance(log, Ok) else ""
         verdict = {
             "verdict": said,

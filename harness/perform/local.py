@@ -12,8 +12,8 @@ from harness.core.item import Item
 from harness.core.result import Ok
 from harness.domain import News
 from harness.failures import Failure
-from harness.perform import places
-from harness.perform.outcome import Outcome, from_result
+from harness.perform import jobs, places
+from harness.perform.outcome import Outcome, Sent, from_result
 from harness.ports import GatewayError, World
 
 LOG_BYTES = 2 << 20
@@ -43,11 +43,16 @@ def shut_socket(e: fx.ShutSocket, world: World) -> Outcome:
     return Outcome.done({})
 
 
-def seal_bundle(e: fx.SealBundle, world: World) -> Outcome:
+def seal_bundle(e: fx.SealBundle, sent: Sent, world: World) -> Outcome:
     assert world.archive is not None and world.gateway is not None
     logs: dict[str, bytes] = {}
     for name in e.names:
-        log = world.runtime.log(name, LOG_BYTES) if world.runtime is not None else None
+        if world.runtime is None:
+            continue
+        log = world.runtime.log(name, LOG_BYTES)
+        later = jobs.unread(log, sent, world)
+        if later is not None:
+            return later
         if isinstance(log, Ok):
             logs[name] = log.value
     spent = dict(world.gateway.spent(e.attempt))

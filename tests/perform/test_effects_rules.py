@@ -457,6 +457,29 @@ def test_a_verdict_outlives_its_container(w: Workshop) -> None:
     assert w.runtime.starts == ["gate-1"]
 
 
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_log_that_cannot_be_read_just_now_does_not_go_with_its_container(w: Workshop, passes: bool) -> None:
+    """The log is what the agent is told of a red gate, and the evidence of a worker; with the container it is
+    gone for good. An engine that never gives it does not hold up what follows."""
+    for name, code in (("gate-1", 1), ("h-1", 0)):
+        w.do(fx.StartGate(name, w.main, ("test",), "img"))
+        w.runtime.say(name, b"3 failed\n")
+        w.runtime.finish(name, code)
+    left = [2 if passes else 100]
+
+    def fault(op: str, name: str) -> str:
+        left[0] -= op == "log"
+        return "before" if op == "log" and left[0] >= 0 else ""
+
+    w.runtime.fault = fault
+    told = w.drive(fx.EndGate("gate-1"))
+    assert [o.status for o in told[:-1]] == ["deferred"] * (2 if passes else 5)
+    assert w.store.get("gate/gate-1")["log_tail"] == ("3 failed\n" if passes else "")
+    left[0] = 2 if passes else 100
+    w.drive(fx.SealBundle("12.1", {"machine": "acme/widget/attempt/12.1"}, ("h-1", "never-there")))
+    assert w.shelf.sealed["12.1"][2] == ({"h-1": b"3 failed\n"} if passes else {})
+
+
 def test_a_gate_that_left_no_exit_status_is_no_fact(w: Workshop) -> None:
     w.do(fx.StartGate("gate-1", w.main, ("test",), "img"))
     w.runtime.lose("gate-1")
