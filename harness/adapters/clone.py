@@ -46,6 +46,14 @@ class GitFailed(Exception):
     """git ended with an error; the text is its own, short."""
 
 
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class WorkClone:
     """`url` answers where the director's mirror can be fetched from (through the gateway), or nothing."""
 
@@ -284,6 +292,9 @@ class WorkClone:
                 f"^{base_sha}",
             )
             (self.audit / "saved.json").write_text(json.dumps({"sha": sha, "name": name}))
+            # Once it is said to be saved the clone goes: it must be there also after a crash of the machine.
+            for path in (patches / f"{name}.patch", patches / "saved.bundle", self.audit / "saved.json"):
+                _sync(path)
             return Ok({"saved": True, "sha": sha})
         except (GitFailed, OSError) as e:
             return Err(Failure.INFRA_KILLED, str(e))

@@ -4,6 +4,7 @@ a worker's bundle through quarantine."""
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -197,23 +198,28 @@ def discard(e: fx.Discard, world: World) -> Outcome:
 
 def keep_work(e: fx.KeepWork, world: World) -> Outcome:
     """What could not be kept as a ref is still a patch in the bundle; this is never a reason to stop cleaning.
-    Where the harvest itself did not end well, the clone is set aside as it is."""
+    Where the harvest itself did not end well, or what it saved cannot be had now, the clone is set aside as it
+    is."""
     aside = places.set_aside(world.data, e.attempt)
     if aside is not None:
         return Outcome.done({"kept": "", "why": "the harvest did not end well", "aside": str(aside)})
     saved = places.audit_dir(world.data, e.attempt) / "saved.json"
+    if not os.path.lexists(saved):
+        return Outcome.done({"kept": ""})
     found = places.read_json(saved)
     sha = str(found.get("sha", "")) if found else ""
     bundle = Path(places.audit_dir(world.data, e.attempt) / "patches" / "saved.bundle")
-    if not sha or not bundle.is_file() or bundle.is_symlink():
-        return Outcome.done({"kept": ""})
-    repo = _repo(world)
-    kept = repo.import_bundle(bundle, sha, e.base).bind(
-        lambda i: repo.keep(f"refs/harness/saved/{e.attempt}", i.sha)
-    )
-    return Outcome.done(
-        {
-            "kept": sha if isinstance(kept, Ok) else "",
-            "why": "" if isinstance(kept, Ok) else json.dumps(str(kept))[:500],
-        }
-    )
+    kept: Result[None] = Err(Failure.INFRA_KILLED, "what was saved cannot be read")
+    if sha and bundle.is_file() and not bundle.is_symlink():
+        kept = (
+            _repo(world)
+            .import_bundle(bundle, sha, e.base)
+            .bind(lambda i: _repo(world).keep(f"refs/harness/saved/{e.attempt}", i.sha))
+        )
+    if isinstance(kept, Ok):
+        return Outcome.done({"kept": sha, "why": ""})
+    why = json.dumps(str(kept))[:500]
+    if from_result(kept, world.clock.now()).status != "failed":
+        aside = places.set_aside(world.data, e.attempt, lost=True)
+        return Outcome.done({"kept": "", "why": why, "aside": str(aside or "")})
+    return Outcome.done({"kept": "", "why": why})

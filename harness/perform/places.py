@@ -37,14 +37,14 @@ def audit_dir(data: Path, attempt: str) -> Path:
     return attempt_dir(data, attempt) / "audit"
 
 
-def set_aside(data: Path, attempt: str) -> Path | None:
+def set_aside(data: Path, attempt: str, *, lost: bool = False) -> Path | None:
     """Keep the clone of a worker that worked and whose harvest did not end well (no memory, no disk, no engine),
-    the newest few of them; None where there is nothing to keep."""
+    or is `lost`, the newest few of them; None where there is nothing to keep."""
     audit, clone, to = audit_dir(data, attempt), clone_dir(data, attempt), data / "aside" / attempt
     if to.exists():
         return to
     if (
-        os.path.lexists(audit / HARVESTED)
+        (os.path.lexists(audit / HARVESTED) and not lost)
         or not os.path.lexists(audit / "journal.jsonl")
         or not clone.is_dir()
     ):

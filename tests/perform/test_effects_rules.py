@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -443,6 +444,33 @@ def test_a_clone_that_could_not_be_harvested_is_set_aside(
             assert (w.world.data / "aside" / code / "half.txt").read_text() == code
     kept = sorted(p.name for p in (w.world.data / "aside").glob("*"))
     assert len(kept) == (5 if expected else 0)
+
+
+@pytest.mark.parametrize("broken", ["saved.json is empty", "no bundle", "not now"])
+def test_saved_work_that_cannot_be_had_now_keeps_its_clone(
+    w: Workshop, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    """The harvest ended well, so the clone would go: with a machine that crashed before its files were on the
+    disk, or a mirror that is held just then, the work would go with it."""
+    sha, _ = w.bundle("12.1", w.main, new="1")
+    audit = w.world.data / "attempts" / "12.1" / "audit"
+    (audit / "patches").mkdir(parents=True)
+    (audit.parent / "clone").mkdir()
+    (audit / "saved.json").write_text(
+        "" if "empty" in broken else json.dumps({"sha": sha, "name": "harvest"})
+    )
+    bundle = audit / "patches" / "saved.bundle"
+    if broken != "no bundle":
+        bundle.touch()
+        w.repo.register_bundle(bundle, sha)
+    for name in ("journal.jsonl", "harvested"):
+        (audit / name).touch()
+    if broken == "not now":
+        late = Err(Failure.TIMEOUT, "taking the bundle over took longer than allowed")
+        monkeypatch.setattr(w.repo, "import_bundle", lambda *_: late)
+    outcome = w.do(fx.KeepWork("12.1", w.main))
+    assert outcome.status == "done" and outcome.value["kept"] == ""
+    assert Path(outcome.value["aside"]).is_dir() and not (audit.parent / "clone").exists()
 
 
 def test_a_verdict_outlives_its_container(w: Workshop) -> None:
