@@ -64,6 +64,8 @@ def _each(check: Callable[[], Iterator[Check]]) -> Iterator[Check]:
         yield from check()
     except OSError as e:
         yield Check("system", PROBLEM, f"{e.filename or 'the system'}: {e.strerror or e}")
+    except StoreError as e:
+        yield Check("system", PROBLEM, str(e))
 
 
 # ---------------------------------------------------------------- this machine

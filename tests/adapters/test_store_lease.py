@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,24 @@ def test_a_killed_director_leaves_no_lock_behind(tmp_path: Path) -> None:
     with take(tmp_path):
         assert owner_of(tmp_path / "lock")["pid"] == os.getpid()
     assert owner_of(tmp_path / "lock") == {} and not is_held(tmp_path)
+
+
+def test_a_lock_that_cannot_be_looked_at_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user's data folder: "no director is running" would be told of one that runs."""
+    assert not is_held(tmp_path / "never" / "was")
+    opened = os.open
+
+    def refused(path: Any, *more: Any, **options: Any) -> int:
+        if path == tmp_path / "lock":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *more, **options)
+
+    with take(tmp_path), monkeypatch.context() as m:
+        m.setattr(os, "open", refused)
+        with pytest.raises(StoreError, match="nobody knows whether a director runs: Permission denied"):
+            is_held(tmp_path)
 
 
 @pytest.mark.parametrize("pid", [2**22 + 1, os.getppid()])

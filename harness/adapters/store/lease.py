@@ -101,11 +101,15 @@ def owner_of(path: Path) -> Mapping[str, Any]:
 
 
 def is_held(data: Path) -> bool:
-    """Whether a process holds the lease right now; does not take it."""
+    """Whether a process holds the lease right now; does not take it. Raises StoreError where that cannot be told."""
+    path = data / "lock"
     try:
-        fd = os.open(data / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
         return False
+    except OSError as e:
+        text = f"{path} cannot be read, so nobody knows whether a director runs: {e.strerror}"
+        raise StoreError(text) from e
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
