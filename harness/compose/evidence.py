@@ -19,6 +19,7 @@ from harness.compose.errors import StartError
 from harness.core.journal import Fault, scan
 from harness.core.result import Err, Ok, Result
 from harness.domain import Gone, Imported, Issue, Pull, Reply, Status
+from harness.failures import Failure
 from harness.looks.readers import READERS
 from harness.machines.all import CODEC
 from harness.machines.attempt.states import Attempt
@@ -188,7 +189,8 @@ def _thread(world: World, o: Evidence, number: int, listed: Issue | None) -> Thr
 
 
 def _reached(world: World, o: Evidence, pull: Pull) -> str:
-    """The release that holds the pull's head: what git says counts, the forge may not show it yet."""
+    """The release that holds the pull's head: what git says counts, the forge may not show it yet. A head that
+    is not in the mirror is in no branch that was fetched."""
     assert world.repo is not None
     mine = next((v for v in o.versions.values() if v.branch == pull.base), None)
     if mine is None:
@@ -196,8 +198,10 @@ def _reached(world: World, o: Evidence, pull: Pull) -> str:
     if pull.merged:
         return mine.version
     end = mine.tip or mine.tag
-    held = world.repo.is_ancestor(pull.head_sha, end) if end else Ok(False)
-    return mine.version if isinstance(held, Ok) and held.value else ""
+    held: Result[bool] = world.repo.is_ancestor(pull.head_sha, end) if end else Ok(False)
+    if isinstance(held, Err) and held.failure == Failure.INTERNAL_ERROR:
+        return ""
+    return mine.version if must(held, f"whether {end[:12]} holds pull {pull.number}") else ""
 
 
 def _needs_review(world: World, o: Evidence, number: int, pull: Pull) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from workshop import Workshop
 
-from harness.compose.evidence import Bundle, Evidence, Folder, Thread, Version
+from harness.compose.errors import StartError
+from harness.compose.evidence import Bundle, Evidence, Folder, Thread, Version, _reached
 from harness.compose.rebuild import conclude
+from harness.core.result import Err
 from harness.domain import Gone, Issue, Pull, Reply, Status, container_name
+from harness.failures import Failure
 from harness.machines.attempt.states import Attempt
 from harness.machines.ticket.waiting import asked_as
 from harness.policy import Policy
@@ -54,6 +59,24 @@ def see(thread: Thread | None = None, lane: Version = LANE, **more: Any) -> dict
     o = Evidence(NOW, POLICY, "main", {"refs/heads/main": BASE, "refs/heads/agent/7": HEAD}, threads)
     o = replace(o, versions={lane.version: lane}, **more)
     return {m.item.id.removeprefix("acme/widget/"): m for m in conclude(o, INSTANCE)}
+
+
+def test_what_git_could_not_tell_of_a_release_ends_the_rebuild(tmp_path: Path) -> None:
+    """A ticket that has landed would land again."""
+    w = Workshop.open(tmp_path)
+    head = w.branch("agent/7")
+    w.remote.set("refs/heads/release/0.1.0", head)
+    tip = w.remote.write("refs/heads/release/0.1.0", {"more": "1"}, "more", w.clock.now())
+    w.repo.fetch()
+    o = Evidence(NOW, POLICY, "main", {}, versions={"0.1.0": replace(LANE, tip=tip)})
+    mine = replace(pull(), head_sha=head)
+    assert _reached(w.world, o, mine) == "0.1.0"
+    assert _reached(w.world, o, replace(mine, head_sha="f" * 40)) == "", (
+        "what was never fetched is in nothing"
+    )
+    w.repo.is_ancestor = lambda old, new: Err(Failure.TIMEOUT, "git merge-base took longer than allowed")  # type: ignore[method-assign]
+    with pytest.raises(StartError, match="cannot be read: git merge-base took longer"):
+        _reached(w.world, o, mine)
 
 
 def ticket(thread: Thread, **more: Any) -> Any:
