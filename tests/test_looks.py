@@ -15,7 +15,7 @@ from harness.adapters.memory.repo import MemoryRepo
 from harness.compose.outages import HELD_KEY, KEY, Outages, lines
 from harness.core.item import Intent, Item
 from harness.core.result import Err
-from harness.domain import Absent, Gone, Lane, Past, Slots, Status, Unknown
+from harness.domain import Absent, AgentResult, Gone, Lane, Past, Slots, Status, Unknown
 from harness.failures import Failure
 from harness.looks import KEPT_LIMIT, LOCAL, READERS, UNWANTED_S, Looks, Own, _Kept, trusted
 from harness.looks.own import ENDED, ENDED_RELEASES_LIMIT, OVER
@@ -348,6 +348,28 @@ def test_a_gate_is_a_fact_or_the_state_of_its_container(w: Workshop) -> None:
     assert look() == Gate("gate-1", "red", "1 failed\n", 1)
     w.do(fx.EndGate("gate-1"))
     assert look() == Gate("gate-1", "red", "1 failed\n", 1)
+
+
+def test_a_run_whose_output_cannot_be_read_just_now_has_come_to_nothing_yet(w: Workshop) -> None:
+    """Without its last words an agent that did its work would be one that failed, and that is kept."""
+    from harness import effects as fx
+
+    class Last:
+        needs = ()
+
+        def parse(self, output: bytes, files: Any, code: int | None) -> AgentResult:
+            return AgentResult("done" if output else "failed")
+
+    w.world = replace(w.world, brief={"agent": "last", "home": str(w.world.data)}, agents={"last": Last()})
+    eye = Eye(w)
+    w.do(fx.StartHarvest("run-1", "12.1", "img"))
+    w.runtime.say("run-1", b"all is done\n")
+    w.runtime.finish("run-1", 0)
+    w.runtime.fault = lambda op, name: "before" if op == "log" else ""
+    assert isinstance(eye.see("run/run-1"), Unknown)
+    w.runtime.fault = None
+    w.clock.at += 2.0
+    assert eye.see("run/run-1").result.status == "done"
 
 
 def test_a_job_is_there_gone_or_unknown(w: Workshop) -> None:

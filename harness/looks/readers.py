@@ -306,6 +306,8 @@ def _run(world: World, name: str) -> Result[Any]:
     if s is None or s.phase in ("LOST", "REJECTED"):
         return Ok(Run(name, running=False, lost=True))
     log = world.runtime.log(name, 200_000)
+    if not s.alive and not isinstance(log, Ok):
+        return log  # what an agent came to is read from its last words
     raw = log.value if isinstance(log, Ok) else b""
     tail = world.redact(raw[-20000:].decode("utf-8", "replace"))
     run = Run(
