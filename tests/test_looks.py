@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -370,6 +372,27 @@ def test_a_run_whose_output_cannot_be_read_just_now_has_come_to_nothing_yet(w: W
     w.runtime.fault = None
     w.clock.at += 2.0
     assert eye.see("run/run-1").result.status == "done"
+
+
+def test_last_words_that_cannot_be_read_just_now_are_not_none(
+    w: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them a worker that says for whom it is blocked is charged as one that failed."""
+    path = w.world.data / "attempts" / "12.1" / "audit" / "last.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"incarnation": 1, "final": "BLOCKED", "failure": "question"}')
+    opened, eye = os.open, Eye(w)
+
+    def short(at: Any, *more: Any, **options: Any) -> int:
+        if at == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(at))
+        return opened(at, *more, **options)
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "open", short)
+        assert isinstance(eye.see("words/12.1"), Unknown)
+    w.clock.at += 2.0
+    assert eye.see("words/12.1").failure == "question"
 
 
 def test_a_job_is_there_gone_or_unknown(w: Workshop) -> None:

@@ -208,7 +208,11 @@ def _look(world: World, force: InForce, audits: Path) -> Evidence:
     refs: Mapping[str, str] = must(world.repo.remote_refs(), "the forge's branches")
     must(force.look(world.repo, base, refs.get(f"refs/heads/{base}", "")), "the repository's own file")
     force.take()
-    return gather(world, audits, base, refs)
+    try:
+        return gather(world, audits, base, refs)
+    except OSError as e:
+        why = f"{e.filename or 'a file'} cannot be read: {e.strerror or e}; nothing was changed, run it again"
+        raise StartError(why) from e
 
 
 # ---------------------------------------------------------------- concluding and writing

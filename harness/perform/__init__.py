@@ -12,11 +12,11 @@ from harness import effects as fx
 from harness.failures import Failure
 from harness.perform import forge, git, jobs, local, work
 from harness.perform.outcome import Outcome, Sent
-from harness.perform.places import NoRoom
+from harness.perform.places import NOT_NOW, NoRoom
 from harness.ports import World
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-BROKEN = frozenset({errno.EIO, errno.EROFS})
+BROKEN = NOT_NOW | {errno.EROFS}
 PASSING = frozenset({Failure.DISK_FULL, Failure.INFRA_ENGINE})
 ROOM_S = 15.0
 

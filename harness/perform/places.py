@@ -6,6 +6,7 @@ The one rule: nothing that a worker could have made is followed: no links, no sp
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -19,6 +20,8 @@ from harness.ports import World
 JSON_LIMIT_BYTES = 1 << 20
 HARVESTED = "harvested"  # in the audit folder: all that was in the clone has been saved
 ASIDE_KEPT = 5
+# Of the system and not of the file: too many files are open, no memory, a disk that fails.
+NOT_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 
 
 class NoRoom(Exception):
@@ -101,10 +104,13 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path, limit_bytes: int = JSON_LIMIT_BYTES) -> bytes | None:
-    """A regular file's bytes, at most so many; None when it is anything else or not there."""
+    """A regular file's bytes, at most so many; None when it is anything else or not there. Raises OSError where
+    it cannot be told now: no worker can bring that about."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    except OSError as e:
+        if e.errno in NOT_NOW:
+            raise
         return None
     with os.fdopen(fd, "rb") as f:
         return f.read(limit_bytes) if stat.S_ISREG(os.fstat(f.fileno()).st_mode) else None

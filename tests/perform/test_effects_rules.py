@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -471,6 +473,27 @@ def test_saved_work_that_cannot_be_had_now_keeps_its_clone(
     outcome = w.do(fx.KeepWork("12.1", w.main))
     assert outcome.status == "done" and outcome.value["kept"] == ""
     assert Path(outcome.value["aside"]).is_dir() and not (audit.parent / "clone").exists()
+
+
+def test_a_verdict_is_not_given_while_its_file_cannot_be_opened(
+    w: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    w.do(fx.StartGate("gate-1", w.main, ("test",), "img"))
+    path = w.world.data / "gates" / "gate-1" / "out" / "result.json"
+    path.write_text("{}")
+    w.runtime.finish("gate-1", 137)
+    opened = os.open
+
+    def short(at: Any, *more: Any, **options: Any) -> int:
+        if at == path:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(at))
+        return opened(at, *more, **options)
+
+    with monkeypatch.context() as m:
+        m.setattr(os, "open", short)
+        outcome = w.do(fx.EndGate("gate-1"))
+    assert (outcome.status, outcome.failure) == ("deferred", Failure.INFRA_ENGINE)
+    assert w.do(fx.EndGate("gate-1")).status == "done" and w.store.get("gate/gate-1")["verdict"] == "red"
 
 
 def test_a_verdict_outlives_its_container(w: Workshop) -> None:
