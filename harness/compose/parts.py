@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.adapters.governor import Governor
+from harness.adapters.store import places
 from harness.adapters.store.sql import SqlStore
 from harness.audit.bundle import Caps
 from harness.compose.errors import StartError
@@ -22,6 +23,8 @@ from harness.core.budget import Limits as BudgetLimits
 from harness.domain import Limits
 from harness.gateway.settings import ModelSettings, Price
 from harness.loop import SteadyClock
+
+SECRET_BYTES = 32
 
 
 def quiet(secret: Any, env: Mapping[str, str]) -> str:
@@ -136,13 +139,19 @@ def runtime_dir(data: Path) -> Path:
 
 
 def secret_of(data: Path) -> bytes:
-    """The installation's own secret: markers and tokens are made from it. Made once, readable by us alone."""
+    """The installation's own secret: markers and tokens are made from it. Made once, readable by us alone. Raises
+    StartError for one that was cut off: nothing of ours would be recognised, and from an empty one anybody could
+    make our markers."""
     path = data / "secret"
     if not path.exists():
         fd = os.open(path.with_suffix(".new"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(fd, "wb") as f:
-            f.write(secrets.token_bytes(32))
+            f.write(secrets.token_bytes(SECRET_BYTES))
             f.flush()
             os.fsync(f.fileno())
         os.replace(path.with_suffix(".new"), path)
-    return path.read_bytes()
+        places.sync_folder(data)
+    found = path.read_bytes()
+    if len(found) < SECRET_BYTES:
+        raise StartError(f"{path} is damaged: it has {len(found)} bytes; copy it back from a backup")
+    return found

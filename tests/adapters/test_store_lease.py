@@ -16,6 +16,8 @@ import pytest
 
 from harness.adapters.store.errors import StoreError
 from harness.adapters.store.lease import Lease, LeaseHeld, instance_id, is_held, owner_of, refuse_held
+from harness.compose.errors import StartError
+from harness.compose.parts import secret_of
 
 
 class Time:
@@ -161,6 +163,16 @@ def test_who_has_it_is_told_without_taking_it(tmp_path: Path) -> None:
     lease.release()
     refuse_held(tmp_path)
     take(tmp_path).release()
+
+
+def test_a_secret_that_was_cut_off_is_none(tmp_path: Path) -> None:
+    kept = secret_of(tmp_path)
+    assert len(kept) == 32 and secret_of(tmp_path) == kept
+    for bad in (b"", kept[:10]):
+        (tmp_path / "secret").write_bytes(bad)
+        with pytest.raises(StartError, match="is damaged"):
+            secret_of(tmp_path)
+        assert (tmp_path / "secret").read_bytes() == bad
 
 
 def test_a_data_folder_keeps_its_name(tmp_path: Path) -> None:
