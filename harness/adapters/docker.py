@@ -69,6 +69,11 @@ class DockerRuntime:
         self._engine: container.Engine | None = None
         self._began: dict[str, float | None] = {}
 
+    @property
+    def placed(self) -> bool:
+        """Whether something is where the engine should be, or another machine was named."""
+        return self._socket is None or self._socket.exists()
+
     # ------------------------------------------------------------ the port
 
     def probe(self) -> Result[str]:

@@ -20,7 +20,7 @@ from harness.adapters.store.errors import StoreError
 from harness.adapters.store.lease import is_held, owner_of
 from harness.compose.doctor_forge import forge
 from harness.compose.findings import CONNECT_S, OK, PROBLEM, WARNING, Check, why
-from harness.compose.runtimes import local
+from harness.compose.runtimes import local, silent
 from harness.config.errors import ConfigError
 from harness.config.models import Config
 from harness.config.reader import load
@@ -149,7 +149,13 @@ def engine(config: Config, data: Path, clock: SteadyClock, env: Mapping[str, str
         docker_host=c.docker_host or None, timeout_s=CONNECT_S,
     )  # fmt: skip
     probed = docker.probe()
-    if c.runtime == "auto" and local(config.forge.url) and not (isinstance(probed, Ok) and c.image):
+    hangs = bool(c.image) and silent(docker, probed)
+    if (
+        c.runtime == "auto"
+        and local(config.forge.url)
+        and not (isinstance(probed, Ok) and c.image)
+        and not hangs
+    ):
         cause = "containers.image is not set" if isinstance(probed, Ok) else why(probed)
         yield from _process(config, env, cause)
         return

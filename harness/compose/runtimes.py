@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from harness.compose.epoch import why
 from harness.compose.errors import StartError
 from harness.config.models import Config
-from harness.core.result import Ok
+from harness.core.result import Err, Ok, Result
+from harness.failures import Failure
 from harness.loop import SteadyClock
 from harness.ports import Runtime, Tools
+
+if TYPE_CHECKING:
+    from harness.adapters.docker import DockerRuntime
 
 LOCAL_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -24,8 +29,9 @@ def local(url: str) -> bool:
 def pick_runtime(
     config: Config, data: Path, instance: str, clock: SteadyClock, env: Mapping[str, str]
 ) -> tuple[Runtime, str, str]:
-    """The runtime, its name, and one line about it.
-    `auto` is docker when an engine answers and an image is named."""
+    """The runtime, its name, and one line about it. `auto` is docker when an engine answers and an image is named;
+    one that is there and does not answer now is no reason to run workers as processes, and the workers that run
+    in it would count as gone."""
     wanted = config.containers.runtime
     if wanted in ("auto", "docker"):
         from harness.adapters.docker import DockerRuntime
@@ -38,7 +44,7 @@ def pick_runtime(
         probed = docker.probe()
         if isinstance(probed, Ok) and (config.containers.image or wanted == "docker"):
             return docker, "docker", probed.value
-        if wanted == "docker":
+        if wanted == "docker" or (config.containers.image and silent(docker, probed)):
             raise StartError(
                 f"no container engine answers: {why(probed)}; start one, or set containers.runtime"
             )
@@ -52,6 +58,11 @@ def pick_runtime(
         )
     process = ProcessRuntime(data / "jobs", data=data, clock=clock)
     return process, "process", "workers run as processes and are NOT isolated"
+
+
+def silent(docker: DockerRuntime, probed: Result[str]) -> bool:
+    """Whether there is an engine, and it does not answer now."""
+    return isinstance(probed, Err) and probed.failure == Failure.INFRA_ENGINE and docker.placed
 
 
 def tools_of(runtime: str) -> Tools:

@@ -18,9 +18,13 @@ import pytest
 
 from harness.adapters import container
 from harness.adapters.docker import DockerRuntime
+from harness.compose.errors import StartError
+from harness.compose.runtimes import pick_runtime
+from harness.config.reader import parse
 from harness.core.result import Err, Ok
 from harness.domain import Job
 from harness.failures import Failure
+from harness.loop import SteadyClock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from stub_engine import Answer, StubEngine, hang_up, silence, trickle
@@ -287,3 +291,31 @@ def test_proxies_and_contexts_of_our_environment_are_not_for_the_engine(
 def test_stdin_is_refused_before_anything_is_asked(sock: Path) -> None:
     got = stub_runtime(sock).start(replace(JOB, stdin="text"))
     assert isinstance(got, Err) and got.failure == Failure.CONFIG_INVALID
+
+
+def test_an_engine_that_does_not_answer_now_is_not_taken_for_none(sock: Path, tmp_path: Path) -> None:
+    """Workers would run as processes, and those in its containers would be gone, and run a second time."""
+    text = f"""
+    [forge]
+    url = "http://127.0.0.1:1"
+    repo = "acme/widget"
+    [containers]
+    image = "w:1"
+    docker_host = "unix://{sock}"
+    """
+    config = parse("\n".join(x.strip() for x in text.splitlines()).encode(), "harness.toml")
+
+    def pick() -> str:
+        return pick_runtime(config, tmp_path, "i1", SteadyClock(), {})[1]
+
+    assert pick() == "process", "there is none"
+    with (
+        StubEngine(sock, **{"GET /version": hang_up}),
+        pytest.raises(StartError, match="no container engine"),
+    ):
+        pick()
+    with pytest.raises(StartError, match="nothing listens"):
+        pick()  # it was ended and left its socket
+    sock.unlink()
+    with StubEngine(sock):
+        assert pick() == "docker"
