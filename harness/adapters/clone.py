@@ -39,11 +39,20 @@ OURS = (
 
 
 _INDEX = re.compile(r"index file (?:smaller|corrupt|open|signature)|bad (?:index|signature)|index uses")
+# What git says where the machine is short of something: no agent's doing, and no answer about the clone.
+_SHORT = re.compile(
+    r"no space left|disk quota|too many open files|resource temporarily unavailable|cannot allocate memory"
+    r"|out of memory|input/output error| exited -\d+:",
+    re.IGNORECASE,
+)
 _NESTED = re.compile(r"'([^'\n]+?)/?' does not have a commit checked out")
 
 
 class GitFailed(Exception):
     """git ended with an error; the text is its own, short."""
+
+    def failure(self, otherwise: Failure) -> Failure:
+        return Failure.INFRA_KILLED if _SHORT.search(str(self)) else otherwise
 
 
 def _sync(path: Path) -> None:
@@ -169,7 +178,8 @@ class WorkClone:
         """What is in the clone. An agent may have left it such that git refuses: after a few looks that is an
         answer, since waiting would not mend it."""
         found = self._look(base_sha)
-        refused = isinstance(found, Err) and " exited 128: " in found.detail
+        short = isinstance(found, Err) and _SHORT.search(found.detail) is not None
+        refused = isinstance(found, Err) and " exited 128: " in found.detail and not short
         self._refused = self._refused + 1 if refused else 0
         if isinstance(found, Err) and self._refused >= BROKEN_LOOKS:
             if _INDEX.search(found.detail) and self._renew_index():
@@ -234,7 +244,7 @@ class WorkClone:
         except GitFailed as e:
             nested = _NESTED.search(str(e))
             if nested is None:
-                return Err(Failure.AGENT_FAILED, str(e))
+                return Err(e.failure(Failure.AGENT_FAILED), str(e))
             text = f"{nested[1]} is a repository of its own, not a submodule: remove its .git folder"
             return Err(Failure.POLICY_VIOLATION, f"NESTED_REPO: {text}")
 
@@ -247,7 +257,7 @@ class WorkClone:
                 text = f"FILE_TOO_LARGE: the work has {size} bytes, more than {limit}; the largest files: "
                 return Err(Failure.POLICY_VIOLATION, text + ", ".join(self._largest(base_sha)))
         except GitFailed as e:
-            return Err(Failure.AGENT_FAILED, str(e))
+            return Err(e.failure(Failure.AGENT_FAILED), str(e))
         return Ok(path)
 
     def _largest(self, base_sha: str) -> list[str]:

@@ -322,6 +322,35 @@ def test_an_index_that_was_cut_off_is_made_anew(damage: str, tmp_path: Path) -> 
     assert made.git("diff", "--name-only", made.place.tip, "HEAD") == "new.txt"
 
 
+SHORT = (
+    "fatal: Out of memory, malloc failed (tried to allocate 4096 bytes)",
+    "error: cannot fork() for status: Resource temporarily unavailable",
+    "fatal: unable to create temporary file: No space left on device",
+)
+
+
+@pytest.mark.parametrize("said", SHORT)
+def test_a_machine_that_is_short_of_something_is_no_agents_doing(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three looks in a row would be a clone that the agent damaged, which nobody tries again."""
+    made = deliver(tmp_path, "echo x >new.txt")
+    tools = tmp_path / "short"
+    tools.mkdir()
+    (tools / "git").write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 128\n")
+    (tools / "git").chmod(0o755)
+    path = made.clone._env["PATH"]
+    made.clone._env["PATH"] = f"{tools}:{path}"
+    monkeypatch.setenv("PATH", f"{tools}:{path}")
+    for _ in range(2 * BROKEN_LOOKS):
+        assert isinstance(made.clone.look(made.place.tip), Err)
+    for told in (
+        made.clone.commit("more\n", (), time.time(), made.place.tip),
+        made.clone.bundle("f" * 40, made.place.tip),
+    ):
+        assert isinstance(told, Err) and told.failure == Failure.INFRA_KILLED, told
+
+
 def test_a_moment_without_an_answer_is_no_broken_clone(tmp_path: Path) -> None:
     made = deliver(tmp_path, "true")
     head = made.folder / ".git" / "HEAD"
