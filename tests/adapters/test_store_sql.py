@@ -347,6 +347,24 @@ def test_a_full_disk_is_an_answer_and_loses_nothing(tmp_path: Path) -> None:
     again.close()
 
 
+def test_what_decisions_saw_is_kept_small(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    store = opened(path)
+    entries = [{"issue": n, "title": f"Issue {n}", "state": "LANDED", "detail": ""} for n in range(500)]
+    data = journal.canonical(entries)
+    sha = store.put_blob(data)
+    assert store.get_blob(sha) == data
+    store.close()
+    with sqlite3.connect(path) as db:
+        ((size,),) = db.execute("SELECT length(data) FROM blobs").fetchall()
+        assert size < len(data) / 4
+        # An earlier version kept it as it is.
+        db.execute("UPDATE blobs SET data = ?", (data,))
+    again = opened(path)
+    assert again.get_blob(sha) == data == again.get_blob(again.put_blob(data))
+    again.close()
+
+
 def test_a_lock_that_is_held_too_long_is_an_answer(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = opened(path)
