@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 from handlers import item as made
+from short import cannot_open
 from workshop import REPO, Workshop
 
 from harness.adapters.memory.repo import MemoryRepo
@@ -381,15 +380,8 @@ def test_last_words_that_cannot_be_read_just_now_are_not_none(
     path = w.world.data / "attempts" / "12.1" / "audit" / "last.json"
     path.parent.mkdir(parents=True)
     path.write_text('{"incarnation": 1, "final": "BLOCKED", "failure": "question"}')
-    opened, eye = os.open, Eye(w)
-
-    def short(at: Any, *more: Any, **options: Any) -> int:
-        if at == path:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(at))
-        return opened(at, *more, **options)
-
-    with monkeypatch.context() as m:
-        m.setattr(os, "open", short)
+    eye = Eye(w)
+    with cannot_open(path, monkeypatch):
         assert isinstance(eye.see("words/12.1"), Unknown)
     w.clock.at += 2.0
     assert eye.see("words/12.1").failure == "question"

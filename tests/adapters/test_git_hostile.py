@@ -5,7 +5,6 @@ The one rule: every trap is first shown to be live, then the product is led past
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
 import git_world as world
+from short import cannot_open
 
 from harness.adapters.git import GitLimits, GitRepo
 from harness.adapters.git.errors import Ran
@@ -412,15 +412,7 @@ def test_a_bundle_that_cannot_be_opened_just_now_is_not_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle, sha = good_bundle(place)
-    opened = os.open
-
-    def short(path: Any, *more: Any, **options: Any) -> int:
-        if path == bundle:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
-        return opened(path, *more, **options)
-
-    with monkeypatch.context() as m:
-        m.setattr(os, "open", short)
+    with cannot_open(bundle, monkeypatch):
         place.refused(bundle, sha, failure=Failure.INFRA_KILLED)
     assert isinstance(place.repo.import_bundle(bundle, sha, place.main), Ok)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from short import cannot_open
 from workshop import Workshop
 
 from harness import effects as fx
@@ -482,15 +481,7 @@ def test_a_verdict_is_not_given_while_its_file_cannot_be_opened(
     path = w.world.data / "gates" / "gate-1" / "out" / "result.json"
     path.write_text("{}")
     w.runtime.finish("gate-1", 137)
-    opened = os.open
-
-    def short(at: Any, *more: Any, **options: Any) -> int:
-        if at == path:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(at))
-        return opened(at, *more, **options)
-
-    with monkeypatch.context() as m:
-        m.setattr(os, "open", short)
+    with cannot_open(path, monkeypatch):
         outcome = w.do(fx.EndGate("gate-1"))
     assert (outcome.status, outcome.failure) == ("deferred", Failure.INFRA_ENGINE)
     assert w.do(fx.EndGate("gate-1")).status == "done" and w.store.get("gate/gate-1")["verdict"] == "red"
